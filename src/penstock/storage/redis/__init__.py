@@ -59,9 +59,9 @@ from penstock.storage.redis.encoding import (
     text,
 )
 from penstock.storage.redis.end_notices import Joined
-from penstock.storage.redis.flowing import RedisFlowing
 from penstock.storage.redis.event_codec import encode_announcement
 from penstock.storage.redis.fast_path import encode_completions, settlement_slices
+from penstock.storage.redis.flowing import RedisFlowing
 from penstock.storage.redis.inspection import Inspector
 from penstock.storage.redis.keys import Keys
 from penstock.storage.redis.limits import Limiter

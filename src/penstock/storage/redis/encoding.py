@@ -150,6 +150,7 @@ def encode_settlement(s: Settlement, prefix: Callable[[str], str], blobs: Blobs)
     """Encode a settlement for `settle_one` in `settle.lua`."""
     end = s.resolution
     follow = end.puts if isinstance(end, Suspend) else getattr(end, "then", ())
+    more: list[Any]
     then = [[prefix(job.queue), job.queue, encode_job(job, blobs)] for job in follow] or False
     match end:
         case Complete():
@@ -159,7 +160,7 @@ def encode_settlement(s: Settlement, prefix: Callable[[str], str], blobs: Blobs)
             if end.brief or end.culprits:
                 more.append(blobs.add(end.brief))
             if end.culprits:
-                more.append(list(end.culprits))
+                more += [[*end.culprits]]
         case Retried():
             at = False if end.at is None else end.at
             more = ["r", at, end.delay, end.count or "", end.position == "due", end.solo, blobs.add(end.error)]

@@ -60,10 +60,12 @@ QUEUE_KEYS: dict[str, str] = {
     "ticks": "sorted set, by bytes: 't' + next tick + name, 'e' + expiry + name, 'n' + name of schedules",
     "attempts": "hash id -> its failed attempts: see _histories.lua",
     "log": "hash id -> the lines that its runs have logged",
-    "generations": "hash id -> its part in flows: see _flows.lua; after an id NUL and 'b': that of its blocked successor",
+    "generations": "hash id -> its part in flows: see _flows.lua; "
+    "after an id NUL and 'b': that of its blocked successor",
     "notices": "hash id, as in generations -> whom the job notifies when it ends (msgpack)",
     "suspended": "sorted set, by bytes: wake time + sequence + id",
-    "successors": "sorted set id -> when the run began behind which it was put, of blocked jobs whose twin does not run",
+    "successors": "sorted set id -> when the run began that it waited for, "
+    "of blocked jobs behind a job that does not run",
     "waits": "hash id -> the clients that wait for its end, each with secret (32 bytes) and channel; "
     "after an id NUL and 'r': readers of its histories",
     "wake": "list of at most one element, which wakes one idle worker",
@@ -128,8 +130,8 @@ class Keys:
     def family_start(self, family: str) -> str:
         """Return the start of the keys of a family.
 
-        outbox: sorted set of messages by their numbers (`_notices.lua`). open_flows: sorted set queue + NUL + id -> when
-        the producer of an open flow last called. deleted:...: what a deleted queue has left for relay.
+        outbox: sorted set of messages by their numbers (`_notices.lua`). open_flows: sorted set queue + NUL + id ->
+        when the producer of an open flow last called. deleted:...: what a deleted queue has left for relay.
         """
         return f"{self._family(family)}:"
 

@@ -8,7 +8,7 @@
 -- include: shared transitions expiry once
 local q = queue_at(ARGV[2], ARGV[3])
 blobs = 7
-budget = 3 * MAX_BYTES -- so many that up to MAX_BATCH jobs of MAX_BYTES are put in one step
+budget = 3 * MAX_BYTES -- MAX_BATCH jobs with MAX_BYTES are put in one step
 
 -- Whether a job would wait, and be a new one.
 local function adds(of, e)

@@ -3,7 +3,7 @@
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates meta attempts log generations notices suspended successors waits wake
 -- args: request, window (see _once.lua), id, name, value
 -- gives: 'delivered', 'kept', 'full', 'finished' or 'not_found'
--- include: shared transitions expiry once
+-- include: shared expiry once
 local q = queue_at(ARGV[2], ARGV[3])
 local id, name, value = ARGV[6], ARGV[7], ARGV[8]
 
