@@ -17,9 +17,9 @@ from penstock.storage.sqlite.transaction import Transaction
 from tests.flow_graphs import DAY, ERROR, QUEUES, Driver, Graph, Outcome, random_graph, random_outcomes
 from tests.support import Backend, Clock, share_of
 
-pytestmark = [pytest.mark.only("model", "memory", "sqlite", "redis", "valkey"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.only("model", "memory", "sqlite", "redis", "valkey", "cluster"), pytest.mark.timeout(600)]
 
-EXAMPLES = {"model": 300, "memory": 120, "sqlite": 30, "redis": 30, "valkey": 10}
+EXAMPLES = {"model": 300, "memory": 120, "sqlite": 30, "redis": 30, "valkey": 10, "cluster": 10}
 
 #: The tables of flows.
 TABLES = ("generations", "dependencies", "notices", "journal", "signals", "outbox")

@@ -42,7 +42,7 @@ from penstock.storage.base import (
 from penstock.storage.flowing import Flowing
 from tests.support import HOUR, LEASE, SECOND, Clock
 
-pytestmark = pytest.mark.only("model", "memory", "sqlite", "redis", "valkey")
+pytestmark = pytest.mark.only("model", "memory", "sqlite", "redis", "valkey", "cluster")
 
 PARENT = GenerationRef("q", "flow", "g")
 ERROR = JobError("Broken", "it broke").encode()
