@@ -123,7 +123,7 @@ do -- helpers of it alone: a script has at most 200 local variables at once
         return steps, true
       end
       if steps >= limit or budget <= 0 then return steps, false end
-      steps, m[9], budget = steps + 1, number, budget - 4000
+      steps, m[9], budget = steps + 1, number, budget - 12000
       local ref, id = F.ref_at(q, g, number)
       if ref ~= '' then
         if m[2] == 'cancel' then drop_child(q, m, ended, ref, id, channels) else revive_child(q, m, j, g, number, ref, id) end

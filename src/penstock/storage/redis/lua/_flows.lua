@@ -19,7 +19,7 @@ function flows()
   if built_flows then return built_flows end
   local F = {}
   local FIELDS = { 'parent', 'plan', 'binds', 'fresh', 'needs', 'total', 'adopted', 'closed', 'opening', 'waiting', 'first',
-    'count', 'wait', 'cancel', 'ended', 'open', 'ends', 'extended', 'key', 'wake', 'bytes', 'signals' }
+    'count', 'wait', 'cancel', 'ended', 'open', 'ends', 'extended', 'key', 'wake', 'bytes', 'signals', 'harms' }
   local TABLES, TEXTS = { parent = true, plan = true, wait = true, ends = true }, { binds = true, key = true, ended = true }
   local OPTIONAL = { cancel = true, ended = true, extended = true, wake = true }
   local FLAGS = { 'is_plan', 'final', 'begun', 'durable', 'reviving', 'suspended' }
@@ -30,9 +30,11 @@ function flows()
 
   -- Records ------------------------------------------------------------------------------------------
 
-  local function default_of(name)
-    if TABLES[name] or OPTIONAL[name] then return false end
-    return TEXTS[name] and '' or 0
+  local DEFAULTS = {}
+  for _, name in ipairs(FIELDS) do
+    DEFAULTS[name] = 0
+    if TEXTS[name] then DEFAULTS[name] = '' end
+    if TABLES[name] or OPTIONAL[name] then DEFAULTS[name] = false end
   end
 
   local function all_are(list, kind, count)
@@ -43,7 +45,7 @@ function flows()
   end
 
   local function fits(name, value)
-    if value == default_of(name) then return true end
+    if value == DEFAULTS[name] then return true end
     if TABLES[name] then
       if type(value) ~= 'table' then return false end
       if name == 'parent' then return all_are(value, 'string', 3) end
@@ -64,16 +66,15 @@ function flows()
     for i, name in ipairs(FLAGS) do g[name] = has(list[2], 2 ^ (i - 1)) end
     for i, name in ipairs(FIELDS) do
       local value = list[i + 2]
-      if value == nil then value = default_of(name) end
-      if not fits(name, value) then return nil end
-      g[name] = value
+      if value == nil then g[name] = DEFAULTS[name] else g[name] = value end
+      if value ~= nil and not fits(name, value) then return nil end
     end
     return g
   end
 
   function F.new(generation)
     local g = { generation = generation, final = true }
-    for _, name in ipairs(FIELDS) do g[name] = default_of(name) end
+    for name, value in pairs(DEFAULTS) do g[name] = value end
     return g
   end
 
@@ -105,14 +106,14 @@ function flows()
     list[2] = flags
     for i, name in ipairs(FIELDS) do
       list[i + 2] = g[name]
-      if g[name] ~= default_of(name) then last = i + 2 end
+      if g[name] ~= DEFAULTS[name] then last = i + 2 end
     end
     for i = #FIELDS + 2, last + 1, -1 do list[i] = nil end
     if g.broken then
       damaged(q, 1)
       g.broken = nil
     end
-    parts_in(q)[id] = g
+    parts_in(q)[id], g.changed = g, nil
     call('HSET', q.generations, id, spend(cmsgpack.pack(list)))
   end
 
@@ -189,17 +190,17 @@ function flows()
 
   function F.notices_of(q, id) return F.read_notices(spend(call('HGET', q.notices, id))) end
 
-  -- Add notices to those of a job; the same one again replaces the first.
-  function F.add_notices(q, id, more)
+  -- Add notices to those of a job, unless it is new and has none; the same one again replaces the first.
+  function F.add_notices(q, id, more, is_new)
     if #more == 0 then return end
     local flat, places = {}, {}
     local function add(n)
-      local name = cmsgpack.pack({ n[1], n[2], n[3], n[4] })
+      local name = n[1] .. '\0' .. n[2] .. '\0' .. n[3] .. '\0' .. n[4]
       local at = places[name] or #flat
       places[name] = at
       for i = 1, 5 do flat[at + i] = n[i] end
     end
-    for _, n in ipairs(F.notices_of(q, id)) do add(n) end
+    for _, n in ipairs(is_new and {} or F.notices_of(q, id)) do add(n) end
     for _, n in ipairs(more) do add(n) end
     call('HSET', q.notices, id, spend(cmsgpack.pack(flat)))
   end
@@ -361,7 +362,7 @@ function flows()
       g.bytes = g.bytes - #value
       call('HDEL', q.prefix .. 'journal:' .. g.key, 'v' .. name)
     end
-    call('ZREM', q.prefix .. 'harm:' .. g.key, name)
+    if g.harms > 0 then g.harms = g.harms - call('ZREM', q.prefix .. 'harm:' .. g.key, name) end
     F.count_end(g, letter, -1)
   end
 

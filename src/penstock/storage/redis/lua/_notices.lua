@@ -9,9 +9,10 @@
 function notices()
   if built_notices then return built_notices end
   local N = {}
-  local UNMET_MS, EFFECT_COST = 604800000, 4000
+  local UNMET_MS, EFFECT_COST = 604800000, 8000
   local CODES = { completed = 'c', failed = 'f', cancelled = 'x' }
   local F, find = flows(), string.find
+  local parent, parent_name, parent_id -- of the last child that was put, as `N.living` gives it, until it may have changed
 
   -- The outbox ---------------------------------------------------------------------------------------
 
@@ -137,6 +138,7 @@ function notices()
   -- Add the effects of the end of a job, and the message that cancels its unfinished children. `how` as for `finish`.
   function N.ended(q, id, how)
     local letter = how.letter or CODES[how.state]
+    parent_name = nil
     local value = (how.state ~= 'cancelled' or how.value ~= '') and how.value
     for _, notice in ipairs(F.notices_of(q, id)) do N.add(q, notice, id, letter, value) end
     local g = F.load(q, id)
@@ -178,7 +180,7 @@ function notices()
   -- The dependency that ends a job without a run, or nil: number and letter. One that makes it fail ends it at once, one
   -- that makes it superfluous when all others have ended.
   function N.verdict(q, g)
-    if g.is_plan or g.key == '' then return nil end
+    if g.is_plan or g.harms == 0 then return nil end
     local first = call('ZRANGE', q.prefix .. 'harm:' .. g.key, 0, 0, 'WITHSCORES')
     if not first[1] then return nil end
     if floor(tonumber(first[2]) / HARM) == 4 and (not g.final or F.count_open(q, g, 0, g.needs) > 0) then return nil end
@@ -189,7 +191,7 @@ function notices()
   local function evaluate_plan(q, id, j, g)
     local waits = g.open > 0 or not g.final
     if waits and not g.plan[2] then return end
-    local first = g.key ~= '' and call('ZRANGE', q.prefix .. 'harm:' .. g.key, 0, 0, 'WITHSCORES') or {}
+    local first = g.harms > 0 and call('ZRANGE', q.prefix .. 'harm:' .. g.key, 0, 0, 'WITHSCORES') or {}
     local failed = first[1] and floor(tonumber(first[2]) / HARM) == 1
     if waits and not failed then return end
     if first[1] then
@@ -250,19 +252,25 @@ function notices()
     end
     local harm = fatal
     if not g.is_plan and not met and number < g.needs then harm = (letter == 'c' or letter == 's') and 4 or 3 end
-    if harm then call('ZADD', q.prefix .. 'harm:' .. g.key, harm * HARM + g.closed, string.format('%.0f', number)) end
+    if harm then
+      g.harms = g.harms + call('ZADD', q.prefix .. 'harm:' .. g.key, harm * HARM + g.closed, string.format('%.0f', number))
+    end
     if not ended and g.suspended and F.awaits(g, number) then g.waiting = g.waiting - 1 end
-    F.save(q, id, g)
+    g.changed = true -- until it is saved
     if not ended and g.suspended then N.evaluate(q, id, j, g, number) end
+    if g.changed then F.save(q, id, g) end
   end
 
 -- include: reopening
 
   local function apply_one(q, effect)
     local to = F.queue_of(q, effect[1])
-    if not N.living(to, effect[2], effect[3]) then return end
-    promote(to)
     local j, ended, g = N.living(to, effect[2], effect[3])
+    if not j then return end
+    if not rawget(to, 'promoted') then
+      promote(to)
+      j, ended, g = N.living(to, effect[2], effect[3])
+    end
     if not g then return end
     if effect[8] then
       N.close(to, effect[2], j, g, ended, effect[4], effect[5], effect[8], effect[9] or nil)
@@ -274,7 +282,7 @@ function notices()
   -- Apply effects one after the other, those that they cause at the end; store the rest in the outbox.
   function N.apply(q)
     local todo, at = effects, 1
-    effects = nil
+    effects, parent_name = nil, nil
     while at <= #todo and at <= MAX_EFFECTS do
       apply_one(q, todo[at])
       budget, at = budget - EFFECT_COST, at + 1
@@ -286,12 +294,18 @@ function notices()
 
   -- Putting ------------------------------------------------------------------------------------------
 
+  local function find_parent(q, ref)
+    local name = ref[1] .. '\0' .. ref[2] .. '\0' .. ref[3]
+    if name ~= parent_name then parent, parent_name, parent_id = { N.living(q, ref[2], ref[3]) }, name, ref[2] end
+    return parent[1], parent[2], parent[3]
+  end
+
   -- The answer to a put that its parent does not wait for, or nil.
   local function refuse_child(q, e)
     local ref = e.flow.parent
     if not ref then return nil end
     local of = F.queue_of(q, ref[1])
-    local j, ended, g = N.living(of, ref[2], ref[3])
+    local j, ended, g = find_parent(of, ref)
     if not j or ended then return { 'duplicate', 'cancelled' } end
     for _, notice in ipairs(e.flow.notices) do
       if notice[1] == ref[1] and notice[2] == ref[2] and notice[3] == ref[3] then
@@ -314,14 +328,13 @@ function notices()
     g.total, g.waiting = g.needs, g.needs
     F.add_dependencies(q, g, j, 0, part.dependencies)
     F.save(q, id, g)
-    F.add_notices(q, id, part.notices)
+    F.add_notices(q, id, part.notices, true)
     return g
   end
 
   -- nothing -> suspended; a plan of nothing ends at once.
   function N.create(q, e, j)
-    note_length(q, build(j))
-    call('HSET', q.jobs, e.id, spend(build(j)))
+    call('HSET', q.jobs, e.id, spend(note_length(q, build(j))))
     add_expiry(q, e.id, j)
     local g = N.begin(q, e.id, j, e.flow)
     F.suspend(q, e.id, j, g)
@@ -361,6 +374,7 @@ function notices()
     if answer then return answer end
     answer = put_one(q, e, seq)
     join(q, e, answer)
+    if effects or parent_name and e.id == parent_id then parent_name = nil end
     if effects then N.apply(q) end
     return answer
   end

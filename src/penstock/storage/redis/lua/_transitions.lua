@@ -38,12 +38,14 @@ end
 
 -- The queue's acceptance time: the clock, but never backwards. `last` is the time before, if the script has read it.
 local function acceptance(q, last)
+  local before = rawget(q, 'accepted')
+  if before then return before end
   if last == nil then last = call('HGET', q.meta, 'time') end
   local known = to_number(last or 0, false)
-  if known and known >= now then return known end
   if not known then damaged(q, 1) end
-  call('HSET', q.meta, 'time', now)
-  return now
+  if not known or known < now then call('HSET', q.meta, 'time', now) end
+  q.accepted = math.max(known or now, now)
+  return q.accepted
 end
 
 -- A new job: ordered by its run-at, else by its acceptance. In a group run-at never sorts a job before ones accepted
