@@ -422,3 +422,15 @@ async def test_a_fresh_retry_forgets_the_journal(storage: Storage) -> None:
     held = await must_claim(storage, "t3")
     assert held.flow is not None
     assert (held.flow.checkpoints, held.flow.fresh) == ((), 1)
+
+
+@pytest.mark.only("cluster")
+async def test_a_flow_over_two_families_is_refused_on_a_cluster(storage: Storage) -> None:
+    """A job that waits for one of another family, or notifies one, is refused before anything is stored."""
+    across = FlowPart(generation="g", dependencies=(JobRef("other", "a"),))
+    with pytest.raises(ValueError, match="a flow stays in its family: 'other' is not in 'q'"):
+        await storage.put([NewJob(queue="q", id="b", payload=b"", flow=across)])
+    notifies = FlowPart(notices=(Notice("other", "a", "g", 0),))
+    with pytest.raises(ValueError, match="a flow stays in its family"):
+        await storage.put([NewJob(queue="q", id="c", payload=b"", flow=notifies)])
+    assert await storage.get("q", ["b", "c"]) == [None, None]

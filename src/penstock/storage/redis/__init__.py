@@ -213,6 +213,10 @@ class RedisStorage(RedisScheduling, RedisObserving, RedisRecording, RedisAuditin
             for start, end, args, also in encoded:
                 if also:
                     self._check_families(queue, also)
+                    if self._keys.cluster:
+                        for settlement in chosen[start:end]:
+                            for new in follow_ups(settlement):
+                                self._check_one_family(new)
                     ordered |= self._keys.cluster
                 calls.append(self._calls.build("settle", queue, args, also))
                 settled.append(indexes[start:end])

@@ -43,6 +43,9 @@ class RedisFlowing:
     async def _put_flow(self, jobs: Sequence[NewJob], max_queued: int | None) -> list[Put]:
         """Store jobs with parts in flows, up to `MAX_BATCH` of one family (of all without a Cluster) in one step."""
         check_flows(jobs)
+        if self._keys.cluster:
+            for new in jobs:
+                self._check_one_family(new)
         if not self._schema.known:
             await self._schema.write(self._connection)
         answers: list[Put] = []
@@ -62,6 +65,18 @@ class RedisFlowing:
                 await self._families.add(text(name), created=True)
             answers += read_puts(answer[2], len(chosen))
         return answers
+
+    def _check_one_family(self, new: NewJob) -> None:
+        """Raise `ValueError` if a job is to wait for one of another family, or to notify one."""
+        part = new.flow
+        if part is None:
+            return
+        others = {ref.queue for ref in (*part.dependencies, *part.notices, *([part.parent] if part.parent else []))}
+        for other in sorted(others):
+            if family_of(other) != family_of(new.queue):
+                raise ValueError(
+                    f"on Redis Cluster a flow stays in its family: {other!r} is not in {family_of(new.queue)!r}"
+                )
 
     def _one_step(self, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
         """Return the first jobs that one call may put."""
@@ -86,7 +101,7 @@ class RedisFlowing:
             chosen = list(dependencies[at : at + MAX_BATCH])
             last = at + MAX_BATCH >= len(dependencies)
             args = id, generation, first + at, int(final and last), pack(encode_refs(chosen))
-            total, over = await self._calls.run("extend", queue, *args)
+            total, over = await self._calls.run_once("extend", queue, *args)
             if last or over:
                 return Extended(int(total), bool(over))
             at += MAX_BATCH
