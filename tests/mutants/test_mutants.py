@@ -700,7 +700,8 @@ MUTANTS = [
     ),
     Mutant(
         "redis: a follow-up reads the gates of its queue anew", "redis/lua/_queue.lua",
-        "  if prefix == q.prefix then return q end\n", "  if prefix == q.prefix then return queue_at(prefix, name) end\n",
+        "  if prefix == q.prefix then return q end\n",
+        "  if prefix == q.prefix then return queue_at(prefix, name) end\n",
         (f"{GROUP_LIMITS}::test_a_follow_up_into_the_group_of_a_settled_run_leaves_no_closed_group",),
     ),
     Mutant(
@@ -789,7 +790,8 @@ MUTANTS = [
     ),
     Mutant(
         "redis: a second cancel request emits its event again", "redis/lua/_cancelling.lua",
-        "if not already then emit('cancel_requested', q, id, j and", "if true then emit('cancel_requested', q, id, j and",
+        "if not already then emit('cancel_requested', q, id, j and",
+        "if true then emit('cancel_requested', q, id, j and",
         ("test_events.py::test_a_second_cancel_emits_nothing",),
     ),
     Mutant(
