@@ -36,6 +36,7 @@ from penstock.storage.base import (
     Stall,
     Storage,
 )
+from penstock.storage.flowing import Flowing
 from penstock.storage.limiting import Limiting, LimitPage, LimitRecord, Scope
 from penstock.storage.observing import STATS_MS, check_find
 from penstock.storage.recording import HistoryPage
@@ -500,8 +501,9 @@ async def forget_all(storage: Storage) -> None:
             await retry_until_available(lambda s=scope, v=version: storage.set_limit(s, None, b"", v))
     while await retry_until_available(lambda: storage.purge(names)):
         pass
-    if isinstance(storage, SqliteStorage):
-        while (await storage.relay(sorted({family_of(queue) for queue in names}))).more:
+    if isinstance(storage, Flowing):
+        families = sorted({family_of(queue) for queue in names})
+        while (await retry_until_available(lambda: storage.relay(families))).more:
             pass
     for worker in await retry_until_available(storage.workers):
         await retry_until_available(lambda worker=worker: storage.beat(worker.id, 0))

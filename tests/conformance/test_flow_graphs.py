@@ -11,14 +11,15 @@ import pytest
 from penstock.model.flow import End
 from penstock.model.job import State
 from penstock.storage.base import Storage
+from penstock.storage.redis import RedisStorage
 from penstock.storage.sqlite import SqliteStorage
 from penstock.storage.sqlite.transaction import Transaction
 from tests.flow_graphs import DAY, ERROR, QUEUES, Driver, Graph, Outcome, random_graph, random_outcomes
 from tests.support import Backend, Clock, share_of
 
-pytestmark = [pytest.mark.only("model", "memory", "sqlite"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.only("model", "memory", "sqlite", "redis", "valkey", "cluster"), pytest.mark.timeout(600)]
 
-EXAMPLES = {"model": 300, "memory": 120, "sqlite": 30}
+EXAMPLES = {"model": 300, "memory": 120, "sqlite": 30, "redis": 30, "valkey": 10, "cluster": 10}
 
 #: The tables of flows.
 TABLES = ("generations", "dependencies", "notices", "journal", "signals", "outbox")
@@ -38,12 +39,12 @@ async def each_graph(
         graph = random_graph(random, fail_fast=choice, number=seed)
         try:
             await check(Driver(storage, clock, random), graph, random)
-            await check_empty(storage, clock)
+            await check_empty(backend, storage, clock)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {graph}: {error}") from error
 
 
-async def check_empty(storage: Storage, clock: Clock) -> None:
+async def check_empty(backend: Backend, storage: Storage, clock: Clock) -> None:
     """Check that after all TTLs nothing is left (F20)."""
     clock.ms += 8 * DAY
     for _ in range(3):
@@ -53,6 +54,8 @@ async def check_empty(storage: Storage, clock: Clock) -> None:
     if isinstance(storage, SqliteStorage):
         counts = await storage.submit(lambda tx: {table: _count(tx, table) for table in TABLES}, False)
         assert counts == dict.fromkeys(TABLES, 0)
+    elif isinstance(storage, RedisStorage):
+        assert not [key for key in backend.leftovers() if "requests" not in key]
     else:
         assert not cast(Any, storage).model.outbox
 

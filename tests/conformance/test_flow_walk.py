@@ -27,9 +27,9 @@ from penstock.testing.conformance.strategies import GROUPS, IDS, LEASE, QUEUES, 
 from tests.conformance.test_model import WalkWithLimits, WalkWithSetbacks, walk_on
 from tests.support import Backend, share_of
 
-pytestmark = [pytest.mark.only("model", "memory", "sqlite"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.only("model", "memory", "sqlite", "redis", "valkey"), pytest.mark.timeout(900)]
 
-EXAMPLES = {"model": 60, "memory": 150, "sqlite": 30}
+EXAMPLES = {"model": 60, "memory": 150, "sqlite": 30, "redis": 30, "valkey": 10}
 
 NAMES = ("one", "two")
 MARKS = ("g1", "g1", "g2")

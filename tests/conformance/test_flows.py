@@ -42,7 +42,7 @@ from penstock.storage.base import (
 from penstock.storage.flowing import Flowing
 from tests.support import HOUR, LEASE, SECOND, Clock
 
-pytestmark = pytest.mark.only("model", "memory", "sqlite")
+pytestmark = pytest.mark.only("model", "memory", "sqlite", "redis", "valkey", "cluster")
 
 PARENT = GenerationRef("q", "flow", "g")
 ERROR = JobError("Broken", "it broke").encode()
@@ -243,6 +243,37 @@ async def test_a_flow_that_its_producer_leaves_open_is_abandoned(storage: Storag
     assert JobError.decode((await get(storage, "flow")).error or b"").kind == "abandoned"
 
 
+async def test_a_revived_flow_that_nobody_completes_is_abandoned_again(storage: Storage, clock: Clock) -> None:
+    """A retry of an abandoned flow does not wait for ever: its producer is still silent."""
+    part = FlowPart(generation="g", plan=Plan(), open=True)
+    await storage.put([NewJob(queue="q", id="flow", payload=b"", flow=part)])
+    clock.ms += ABANDONED_MS
+    await flows(storage).relay(["q"])
+    assert await flows(storage).revive("q", ["flow"]) == [True]
+    assert await states(storage, "flow") == [State.SUSPENDED]
+    await flows(storage).relay(["q"])
+    await flows(storage).relay(["q"])
+    assert await states(storage, "flow") == [State.FAILED]
+
+
+async def test_a_deleted_queue_with_many_children_ends_their_flow(storage: Storage) -> None:
+    """Of a queue with more jobs than one step deletes, each one counts as cancelled, and nothing is left."""
+    count = 1_001
+    refs = tuple(JobRef("q/side", f"{number}") for number in range(count))
+    part = FlowPart(generation="g", dependencies=refs, plan=Plan(failed_ttl=HOUR))
+    await storage.put([NewJob(queue="q", id="flow", payload=b"", flow=part)])
+    children = [replace(child(number, f"{number}"), queue="q/side") for number in range(count)]
+    for at in range(0, count, 500):
+        await storage.put(children[at : at + 500])
+    waits = FlowPart(generation="g", dependencies=(JobRef("q", "none"),))
+    await storage.put([NewJob(queue="q/side", id="waits", payload=b"", flow=waits)])
+    assert await storage.delete_queue("q/side") == count + 1
+    while (await flows(storage).relay(["q"])).more:
+        pass
+    snapshot = await get(storage, "flow")
+    assert (snapshot.state, snapshot.flow and snapshot.flow.ends) == (State.CANCELLED, {End.CANCELLED: count})
+
+
 async def test_a_deleted_queue_ends_what_waits_for_its_jobs(storage: Storage) -> None:
     """The unfinished jobs of a deleted queue count as cancelled: dependents and the flow end."""
     to_second = Notice("q/side", "b", "g", 0)
@@ -422,3 +453,15 @@ async def test_a_fresh_retry_forgets_the_journal(storage: Storage) -> None:
     held = await must_claim(storage, "t3")
     assert held.flow is not None
     assert (held.flow.checkpoints, held.flow.fresh) == ((), 1)
+
+
+@pytest.mark.only("cluster")
+async def test_a_flow_over_two_families_is_refused_on_a_cluster(storage: Storage) -> None:
+    """A job that waits for one of another family, or notifies one, is refused before anything is stored."""
+    across = FlowPart(generation="g", dependencies=(JobRef("other", "a"),))
+    with pytest.raises(ValueError, match="a flow stays in its family: 'other' is not in 'q'"):
+        await storage.put([NewJob(queue="q", id="b", payload=b"", flow=across)])
+    notifies = FlowPart(notices=(Notice("other", "a", "g", 0),))
+    with pytest.raises(ValueError, match="a flow stays in its family"):
+        await storage.put([NewJob(queue="q", id="c", payload=b"", flow=notifies)])
+    assert await storage.get("q", ["b", "c"]) == [None, None]

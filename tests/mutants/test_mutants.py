@@ -421,6 +421,42 @@ MUTANTS = [
         ("test_claim.py::test_a_due_job_takes_no_later_one_with_it",),
     ),
     Mutant(
+        "redis: a job that ends sends no notice", "redis/lua/_notices.lua",
+        "    for _, notice in ipairs(F.notices_of(q, id)) do N.add(q, notice, id, letter, value) end\n", "",
+        ("test_flows.py::test_a_failed_dependency_cancels_the_dependent_and_names_the_culprit",),
+    ),
+    Mutant(
+        "redis: a notice copies no value", "redis/lua/_notices.lua",
+        "    if value and (has(mode, 4) or fatal or not met) then\n", "    if false then\n",
+        ("test_flows.py::test_a_dependent_waits_gets_the_value_and_the_flow_ends_with_its_last_child",),
+    ),
+    Mutant(
+        "redis: a revived job opens nothing again", "redis/lua/_reopening.lua",
+        "    for _, notice in ipairs(F.notices_of(q, id)) do N.add(q, notice, id, false, false) end\n", "",
+        ("test_flows.py::test_a_retry_of_the_flow_runs_only_what_failed",),
+    ),
+    Mutant(
+        "redis: a follow-up of a child is no child of the flow", "redis/lua/settle.lua",
+        "s[6] and j.flow and suspending().adopt(q, id, s[6])", "nil",
+        ("test_flows.py::test_a_follow_up_of_a_child_is_a_child_of_the_flow",),
+    ),
+    Mutant(
+        "redis: a timeout of a wait is not recorded", "redis/lua/_suspended.lua",
+        "    if g.wait then F.write(q, j, g, g.wait[1], KIND_SIGNAL, '') end\n", "",
+        ("test_flows.py::test_signals_are_kept_in_order_and_a_late_one_is_for_the_next_wait",),
+    ),
+    Mutant(
+        "redis: a retry merges the successor of a durable job", "redis/lua/_transitions.lua",
+        "    if not durable then s, code = take_successor(q, id) end\n", "    s, code = take_successor(q, id)\n",
+        ("test_flows.py::test_a_suspended_job_that_has_begun_gets_a_successor_and_holds_its_group",),
+    ),
+    Mutant(
+        "redis: the keys of a job stay behind", "redis/lua/_flows.lua",
+        "      if g and g.key ~= '' then F.drop_keys(q.prefix, g.key) end\n      parts[id] = false\n",
+        "      parts[id] = false\n",
+        ("test_flow_graphs.py::test_which_nodes_run_is_a_function_of_conditions_and_ends",),
+    ),
+    Mutant(
         "sqlite: a job that ends sends no notice", "sqlite/finish.py",
         "        note_end(tx, queue, job, end or ENDS[bucket], mode, result, error)\n", "        pass\n",
         ("test_flows.py::test_a_failed_dependency_cancels_the_dependent_and_names_the_culprit",),
@@ -663,8 +699,9 @@ MUTANTS = [
         (f"{LIMITS}::test_a_limit_that_is_lowered_touches_no_run",),
     ),
     Mutant(
-        "redis: a follow-up reads the gates of its queue anew", "redis/lua/settle.lua",
-        "  local queues = { [q.prefix] = q }\n", "  local queues = {}\n",
+        "redis: a follow-up reads the gates of its queue anew", "redis/lua/_queue.lua",
+        "  if prefix == q.prefix then return q end\n",
+        "  if prefix == q.prefix then return queue_at(prefix, name) end\n",
         (f"{GROUP_LIMITS}::test_a_follow_up_into_the_group_of_a_settled_run_leaves_no_closed_group",),
     ),
     Mutant(
@@ -753,7 +790,8 @@ MUTANTS = [
     ),
     Mutant(
         "redis: a second cancel request emits its event again", "redis/lua/_cancelling.lua",
-        "if not already then emit('cancel_requested'", "if true then emit('cancel_requested'",
+        "if not already then emit('cancel_requested', q, id, j and",
+        "if true then emit('cancel_requested', q, id, j and",
         ("test_events.py::test_a_second_cancel_emits_nothing",),
     ),
     Mutant(
@@ -767,8 +805,8 @@ MUTANTS = [
         ("test_lost_replies.py::test_the_answers_kept_for_repetitions_expire",),
     ),
     Mutant(
-        "redis: a completed job is always revived", "redis/lua/revive.lua",
-        "(state == 'completed' and ARGV[6] ~= '1') or ", "",
+        "redis: a completed job is always revived", "redis/lua/_reviving.lua",
+        "(state == 'completed' and not completed) or ", "",
         ("test_revive.py::test_only_failed_and_cancelled_jobs_are_revived",),
     ),
     Mutant(
@@ -1184,7 +1222,7 @@ MUTANTS = [
     ),
     # Redis: damaged records
     Mutant(
-        "redis: a due member is removed before its job is moved", "redis/lua/_shared.lua",
+        "redis: a due member is removed before its job is moved", "redis/lua/_promotion.lua",
         """      promote_one(q, due[last], spend(call('HGET', q.jobs, sub(due[last], 13))), retried)
       call('ZREM', line, due[last])
 """,
@@ -1194,7 +1232,7 @@ MUTANTS = [
         (f"{TAMPERING}::test_a_promotion_that_fails_loses_no_due_job",),
     ),
     Mutant(
-        "redis: a due member may have any length", "redis/lua/_shared.lua",
+        "redis: a due member may have any length", "redis/lua/_promotion.lua",
         "local drop = #member < 13 or is_placed(q, id, j)", "local drop = is_placed(q, id, j)",
         (f"{TAMPERING}::test_one_damaged_member_of_scheduled_loses_no_other_due_job",),
     ),
@@ -1747,7 +1785,7 @@ MUTANTS = [
         (f"{BOUNDS}::test_long_records_are_bounded_however_they_came",),
     ),
     Mutant(
-        "redis: due jobs behind long ones are lost", "redis/lua/_shared.lua",
+        "redis: due jobs behind long ones are lost", "redis/lua/_promotion.lua",
         "      call('ZREM', line, due[last])\n", "      call('ZREM', line, unpack(due))\n",
         (f"{BOUNDS}::test_a_call_for_many_long_jobs_is_answered_whole",),
     ),

@@ -41,6 +41,7 @@ from penstock.storage.redis import RedisStorage
 from penstock.storage.redis.scripts import script
 from penstock.storage.scheduling import MAX_DUE, Firing, ScheduleRecord, TickJob
 from tests.servers import Server, redis_program
+from tests.storage.flow_steps import use_flows
 from tests.support import HOUR, LEASE, SECOND, Clock, report_progress
 
 MAX_MS, MAX_REPLY = 50, 8_000_000
@@ -110,6 +111,7 @@ async def test_every_script_works_in_bounded_steps(server: Server, clock: Clock)
         await use_many_groups(storage, meter, clock)
         await use_statistics(storage, meter, clock)
         await use_the_rest(storage, meter)
+        await use_flows(storage, meter)
     assert sorted(meter.worst) == SCRIPTS, "a script has no step here"
     slow = {name: f"{ms:.0f} ms" for name, (ms, _) in meter.worst.items() if ms >= MAX_MS}
     assert not slow, "time of a call"

@@ -14,6 +14,7 @@ from penstock.model.storage_info import Inspectable
 from penstock.storage.base import Storage
 from penstock.storage.redis.keys import QUEUE_KEYS
 from penstock.storage.redis.listener_marks import encode_filter
+from tests.flow_tampering import add_flows, drain_plain, use_flows
 from tests.schedules import record, scheduling, set1
 from tests.support import (
     DAY,
@@ -57,6 +58,11 @@ KEYS_OF_MANY_MEANINGS = ("meta", "batches", "leases", "limit", "history")
 
 #: Keys of limited queues only; `limit` is that of their family.
 KEYS_OF_LIMITS = ("limit", "limits", "settings", "ruled", "gates", "closed", "recheck", "idle_gates")
+
+
+#: Keys of queues with flows: of the queue, of one job, and of the family.
+KEYS_OF_FLOWS = ("generations", "notices", "suspended", "successors")
+KEYS_OF_A_FLOW = ("deps", "modes", "refs", "harm", "journal", "order", "signals", "outbox", "open_flows")
 
 
 class Target(NamedTuple):
@@ -164,7 +170,38 @@ async def damage_of(storage: Storage) -> int:
     return (await storage.meters([QUEUE]))[0].damaged
 
 
-@pytest.mark.parametrize("name", [*QUEUE_KEYS, "limit", "names", "listeners", "present", "puts", "requests"])
+#: The ids of jobs of no flow in that scene.
+OTHERS = (b"plain", b"grouped", b"grouped-too")
+
+
+def plain_keys() -> list[str]:
+    return [name for name in QUEUE_KEYS if name not in KEYS_OF_FLOWS]
+
+
+@pytest.mark.parametrize("name", [*KEYS_OF_FLOWS, *KEYS_OF_A_FLOW, "jobs", "runs", "ends", "blocked"])
+async def test_a_damaged_value_of_a_flow_stops_no_other_job(
+    name: str, server: Server, storage: Storage, clock: Clock
+) -> None:
+    """With any value of a flow damaged in any way, no verb raises, and every job of no flow ends exactly once."""
+    await add_flows(storage)
+    server.save(name)
+    began, cases = clock.ms, 0
+    for target in server.targets(name):
+        if target.field in OTHERS or target.value.endswith(OTHERS):
+            continue
+        for damage, beside in target.damages():
+            server.damage(target, DAMAGE[damage](target.value), beside=beside)
+            try:
+                await use_flows(storage)
+                await drain_plain(storage, clock)
+            except (PenstockError, AssertionError) as error:
+                raise AssertionError(f"{target} {damage}{' beside it' if beside else ''}: {error}") from error
+            clock.ms, cases = began, cases + 1
+            server.restore()
+    assert cases
+
+
+@pytest.mark.parametrize("name", [*plain_keys(), "limit", "names", "listeners", "present", "puts", "requests"])
 async def test_a_damaged_value_of_a_key_stops_nothing(
     name: str, server: Server, storage: Storage, clock: Clock
 ) -> None:
@@ -326,7 +363,7 @@ async def test_a_damaged_alarm_of_schedules_is_repaired(
     assert [each.name for each in (await scheduling(storage).due([QUEUE], "w")).schedules] == ["s"]
 
 
-@pytest.mark.parametrize("name", [name for name, text in QUEUE_KEYS.items() if not text.startswith("string")])
+@pytest.mark.parametrize("name", [name for name in plain_keys() if not QUEUE_KEYS[name].startswith("string")])
 async def test_a_key_of_another_type_is_named(name: str, server: Server, storage: Storage, clock: Clock) -> None:
     """A whole key that other software has replaced gives a `StorageError` that names the key, or no error."""
     scene = await build_scene(storage, clock, limited=name in KEYS_OF_LIMITS)

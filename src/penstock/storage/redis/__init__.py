@@ -44,7 +44,7 @@ from penstock.storage.base import (
 from penstock.storage.limiting import LimitPage, LimitRecord, Scope
 from penstock.storage.observing import check_find
 from penstock.storage.redis.auditing import RedisAuditing
-from penstock.storage.redis.chunks import by_queue, chunks
+from penstock.storage.redis.chunks import by_queue, chunks, follow_ups
 from penstock.storage.redis.claim import Claimer
 from penstock.storage.redis.cluster_families import ClusterFamilies
 from penstock.storage.redis.confirm import Confirmer
@@ -61,6 +61,7 @@ from penstock.storage.redis.encoding import (
 from penstock.storage.redis.end_notices import Joined
 from penstock.storage.redis.event_codec import encode_announcement
 from penstock.storage.redis.fast_path import encode_completions, settlement_slices
+from penstock.storage.redis.flowing import RedisFlowing
 from penstock.storage.redis.inspection import Inspector
 from penstock.storage.redis.keys import Keys
 from penstock.storage.redis.limits import Limiter
@@ -81,14 +82,11 @@ _RENEWALS = [Renewal(False), Renewal(True), *(Renewal(True, mode) for mode in CA
 _CANCELS = ("not_found", "completed", "failed", "cancelled", "running", "cancel_requested")
 _COMPLETED = Settled(State.COMPLETED)
 _LOST = Settled(None, lost=True)
-
-#: The states that jobs of this storage may be in, as `FIND_ORDER`.
-STORED_ORDER = tuple(state for state in FIND_ORDER if state is not State.SUSPENDED)
 #: One script purges at most this many records of a queue: each one may have an error, histories and a window too.
 _PURGED = 500
 
 
-class RedisStorage(RedisScheduling, RedisObserving, RedisRecording, RedisAuditing):
+class RedisStorage(RedisScheduling, RedisObserving, RedisRecording, RedisAuditing, RedisFlowing):
     """A `Storage` on a Redis or Valkey server.
 
     `clock` replaces the server's time, and `fast` turns the fast paths off; both are for tests.
@@ -185,6 +183,8 @@ class RedisStorage(RedisScheduling, RedisObserving, RedisRecording, RedisAuditin
         return answers
 
     def _put(self, jobs: Sequence[NewJob], max_queued: int | None) -> Awaitable[list[Put]]:
+        if any(job.flow is not None for job in jobs):
+            return self._put_flow(jobs, max_queued)
         if max_queued is None or not jobs:
             return self._batcher.put(jobs)
         return self._put_calls.send_bounded(jobs, max_queued)
@@ -213,6 +213,10 @@ class RedisStorage(RedisScheduling, RedisObserving, RedisRecording, RedisAuditin
             for start, end, args, also in encoded:
                 if also:
                     self._check_families(queue, also)
+                    if self._keys.cluster:
+                        for settlement in chosen[start:end]:
+                            for new in follow_ups(settlement):
+                                self._check_one_family(new)
                     ordered |= self._keys.cluster
                 calls.append(self._calls.build("settle", queue, args, also))
                 settled.append(indexes[start:end])
@@ -248,7 +252,7 @@ class RedisStorage(RedisScheduling, RedisObserving, RedisRecording, RedisAuditin
                 half = start + (end - start) // 2
                 slices += [(half, end, plain), (start, half, plain)]
                 continue
-            also = set[str]() if plain else {new.queue for s in chosen for new in getattr(s.resolution, "then", ())}
+            also = set[str]() if plain else {new.queue for s in chosen for new in follow_ups(s)}
             encoded.append((start, end, args, also))
         return encoded
 
@@ -311,14 +315,6 @@ class RedisStorage(RedisScheduling, RedisObserving, RedisRecording, RedisAuditin
             answers += [a.decode() for a in await self._calls.run_once("discard", queue, *fixed, *chosen)]
         return answers
 
-    async def revive(self, queue: str, ids: Sequence[str], completed: bool = False) -> list[bool]:
-        answers: list[bool] = []
-        while len(answers) < len(ids):
-            chosen = ids[len(answers) : len(answers) + MAX_BATCH]
-            codes = await self._calls.run_once("revive", queue, int(completed), *chosen)
-            answers += [code == 1 for code in codes]
-        return answers
-
     async def purge(self, queues: Sequence[str], limit: int = MAX_BATCH) -> int:
         names = list(dict.fromkeys(queues))
         count, left = 0, dict.fromkeys(names, min(limit, MAX_BATCH))
@@ -366,9 +362,7 @@ class RedisStorage(RedisScheduling, RedisObserving, RedisRecording, RedisAuditin
         group: str | None = None,
     ) -> Page:  # fmt: skip
         check_find(state, limit, group)
-        if state is State.SUSPENDED:
-            return Page([])
-        states = STORED_ORDER if state is None else (state,)
+        states = FIND_ORDER if state is None else (state,)
         cursor: Cursor | None = read_cursor(after, states)
         found: list[tuple[Snapshot, Cursor]] = []
         size = 0
@@ -406,7 +400,7 @@ class RedisStorage(RedisScheduling, RedisObserving, RedisRecording, RedisAuditin
 
     async def counts(self, queue: str) -> dict[State, int]:
         numbers = await self._read("counts", queue)
-        return dict(zip(State, (*(int(n) for n in numbers[:8]), 0), strict=True))
+        return dict(zip(State, (int(n) for n in numbers[:9]), strict=True))
 
     async def paused(self, queue: str, group: str | None = None) -> Pause | None:
         return await self._limiter.paused(queue, group)

@@ -97,7 +97,7 @@ class Claimer:
         look_at: int | None = None
         tick_at: int | None = None
         now: int | None = None
-        for request, (bound, look, ids, records, numbers, bad, missing, is_limited, tick, time) in zip(
+        for request, (bound, look, ids, records, numbers, bad, missing, is_limited, tick, time, *parts) in zip(
             requests, answers, strict=True
         ):
             if bound:
@@ -111,7 +111,7 @@ class Claimer:
                 now = int(time)
             corrupt += [(request.queue, text(id)) for id in bad]
             skipped += [(request.queue, text(id)) for id in missing]
-            bad = read_claims(request.queue, token, ids, records, numbers, claims)
+            bad = read_claims(request.queue, token, ids, records, numbers, claims, parts[0] if parts else ())
             for id in bad:
                 unreadable.append(Settlement(request.queue, id, token, _CORRUPT))
                 corrupt.append((request.queue, id))

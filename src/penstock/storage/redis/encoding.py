@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import ErrorKind, JobError, NotSupported
+from penstock.errors import ErrorKind, JobError
 from penstock.model.clock import MAX_MS
 from penstock.model.job import Claim, NewJob, Snapshot, State, Update
 from penstock.storage.base import (
@@ -25,6 +25,8 @@ from penstock.storage.base import (
     Suspend,
     WorkerRecord,
 )
+from penstock.storage.redis.blobs import Blobs, text
+from penstock.storage.redis.flow_codec import encode_part, encode_suspend, read_claim_flow, read_flow_snapshot
 
 __all__ = [
     "CORRUPT",
@@ -62,11 +64,6 @@ CORRUPT = JobError("CorruptRecord", "the stored record cannot be read; its bytes
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def text(data: bytes) -> str:
-    """Decode a stored name; other software can write to the server, so invalid UTF-8 is replaced, not raised."""
-    return data.decode("utf-8", "replace")
-
-
 def read_number(data: bytes) -> int:
     """Read a stored number; 0 if it is damaged."""
     return int(data) if data.isdigit() and len(data) < 16 else 0
@@ -90,20 +87,6 @@ def _update_code(update: Update, group: str | None) -> int:
     return _UPDATE + code + 32 * update.priority + 64 * (update.group and group is not None)
 
 
-class Blobs:
-    """Byte strings passed next to a script's msgpack argument, because the server's msgpack has no type for them."""
-
-    def __init__(self) -> None:
-        self.all: list[bytes] = []
-
-    def add(self, data: bytes) -> int:
-        """Add bytes and return the number by which the script finds them; 0 for empty ones."""
-        if not data:
-            return 0
-        self.all.append(data)
-        return len(self.all)
-
-
 def _or_false(value: object) -> object:
     return False if value is None else value
 
@@ -114,7 +97,7 @@ def encode_job(new: NewJob, blobs: Blobs, *, fresh: bool | None = None) -> list[
     if new.update is not None:
         code += _update_code(new.update, new.group)
     payload = blobs.add(new.payload)
-    rest = _encode_rest(new)
+    rest = _encode_rest(new, blobs)
     if (
         new.run_at is None
         and new.group is None
@@ -127,9 +110,11 @@ def encode_job(new: NewJob, blobs: Blobs, *, fresh: bool | None = None) -> list[
     ]  # fmt: skip
 
 
-def _encode_rest(new: NewJob) -> list[Any]:
+def _encode_rest(new: NewJob, blobs: Blobs) -> list[Any]:
     """Encode the fields that few jobs have; trailing defaults are left off."""
-    if new.window is not None or new.max_wait is not None:
+    if new.flow is not None:
+        rest = [new.start_by, new.start_within, new.cost, new.window, new.max_wait, encode_part(new.flow, blobs)]
+    elif new.window is not None or new.max_wait is not None:
         rest = [new.start_by, new.start_within, new.cost, new.window, new.max_wait]
     elif new.cost != 1:
         rest = [new.start_by, new.start_within, new.cost]
@@ -164,14 +149,18 @@ def encode_settlements(settlements: Sequence[Settlement], prefix: Callable[[str]
 def encode_settlement(s: Settlement, prefix: Callable[[str], str], blobs: Blobs) -> list[Any]:
     """Encode a settlement for `settle_one` in `settle.lua`."""
     end = s.resolution
-    then = [[prefix(job.queue), job.queue, encode_job(job, blobs)] for job in getattr(end, "then", ())] or False
+    follow = end.puts if isinstance(end, Suspend) else getattr(end, "then", ())
+    more: list[Any]
+    then = [[prefix(job.queue), job.queue, encode_job(job, blobs)] for job in follow] or False
     match end:
         case Complete():
             more = ["c", -1 if end.ttl is None else end.ttl, blobs.add(end.result), then]
         case Fail():
             more = ["f", -1 if end.ttl is None else end.ttl, blobs.add(end.error), end.count is not None, then, end.ran]
-            if end.brief:
+            if end.brief or end.culprits:
                 more.append(blobs.add(end.brief))
+            if end.culprits:
+                more += [[*end.culprits]]
         case Retried():
             at = False if end.at is None else end.at
             more = ["r", at, end.delay, end.count or "", end.position == "due", end.solo, blobs.add(end.error)]
@@ -186,17 +175,20 @@ def encode_settlement(s: Settlement, prefix: Callable[[str], str], blobs: Blobs)
         case Stall():
             more = ["s"]
         case Suspend():
-            raise NotSupported("the Redis storage keeps no flows")
+            more = encode_suspend(end, then or [], blobs)
     return [s.id, fence(s.token), *more]
 
 
 def read_claims(
-    queue: str, token: str, ids: list[bytes], records: list[bytes], numbers: list[int] | None, claims: list[Claim]
-) -> list[str]:
+    queue: str, token: str, ids: list[bytes], records: list[bytes], numbers: list[int] | None, claims: list[Claim],
+    parts: Sequence[Any] = (),
+) -> list[str]:  # fmt: skip
     """Append the claims of records to `claims`; return the ids of records that cannot be read.
 
-    `numbers` are the batches of the claims; None makes each claim a batch of its own.
+    `numbers` are the batches of the claims; None makes each claim a batch of its own. `parts` are those in flows, with
+    their places.
     """
+    flows = {place - 1: read_claim_flow(part) for place, part in parts} if parts else {}
     unpack, size, bad = _HEAD.unpack_from, _HEAD.size, list[str]()
     unpack_short, short_size = _SHORT_HEAD.unpack_from, _SHORT_HEAD.size
     for i, raw in enumerate(ids):
@@ -222,7 +214,7 @@ def read_claims(
         batch = i if numbers is None else numbers[i]
         claim = Claim(
             queue, id, token, payload, batch, group, head[2], headers, bounds, head[9] << 32 | head[10],
-            head[7] << 32 | head[8], head[11] + 1, head[12], head[13], head[14],
+            head[7] << 32 | head[8], head[11] + 1, head[12], head[13], head[14], flows.get(i) if flows else None,
         )  # fmt: skip
         claims.append(claim)
     return bad
@@ -291,7 +283,7 @@ def _window(record: bytes, head: tuple[Any, ...]) -> int | None:
 
 def read_snapshot(
     queue: str, id: str, now: int, record: bytes, run: bytes | None, worker: bytes | None, end: bytes | None,
-    waiting: bytes | None, format: int = FORMAT,
+    waiting: bytes | None, part: Any = None, format: int = FORMAT,
 ) -> Snapshot | None:  # fmt: skip
     """Read all records of one job; None if its retention is over.
 
@@ -325,7 +317,7 @@ def read_snapshot(
         created=head[9] << 32 | head[10], run_at=head[7] << 32 | head[8], attempts=head[11] + (counted & 1),
         retries=head[12], stalls=head[13] + (counted >> 2 & 1), timeouts=head[14] + (counted >> 1 & 1),
         cost=_cost(whole, head), window=_window(whole, head),
-        format=head[0] if head[0] > format else None, **known,
+        format=head[0] if head[0] > format else None, flow=None if part is None else read_flow_snapshot(part), **known,
     )  # fmt: skip
 
 

@@ -33,7 +33,7 @@ def encode_plain_jobs(jobs: Sequence[NewJob], *, fresh: bool) -> list[Any] | Non
             new.run_at is not None or new.group is not None or new.delay is not None or new.update is not None
             or new.bounds or new.headers or new.priority or new.waiter != waiter
             or new.start_by is not None or new.start_within is not None or new.cost != 1
-            or new.window is not None
+            or new.window is not None or new.flow is not None
         ):  # fmt: skip
             return None
         flat += (new.id, new.payload)

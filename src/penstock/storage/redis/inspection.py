@@ -65,7 +65,10 @@ class Inspector:
     async def latest(self, queue: str, state: State, limit: int = 10) -> list[Snapshot]:
         """Read finished jobs of one state, those that are kept longest first."""
         now, *rows = await self._connection.run(*self._calls.build("latest", queue, (state.value, limit)), repeat=True)
-        read = (read_snapshot(queue, text(id), int(now), record, None, None, end, None) for id, record, end in rows)
+        read = (
+            read_snapshot(queue, text(id), int(now), record, None, None, end, None, *part)
+            for id, record, end, *part in rows
+        )
         return [snapshot for snapshot in read if snapshot is not None]
 
     async def forget_namespace(self) -> None:

@@ -12,9 +12,9 @@ from urllib.parse import quote
 
 from penstock.model.ids import family_of
 
-__all__ = ["QUEUE_KEYS", "SCHEMA_VERSION", "Keys"]
+__all__ = ["QUEUE_KEYS", "SCHEMA_VERSION", "Keys", "queue_ref"]
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 #: The keys of one queue.
 QUEUE_KEYS: dict[str, str] = {
@@ -60,6 +60,12 @@ QUEUE_KEYS: dict[str, str] = {
     "ticks": "sorted set, by bytes: 't' + next tick + name, 'e' + expiry + name, 'n' + name of schedules",
     "attempts": "hash id -> its failed attempts: see _histories.lua",
     "log": "hash id -> the lines that its runs have logged",
+    "generations": "hash id -> its part in flows: see _flows.lua; "
+    "after an id NUL and 'b': that of its blocked successor",
+    "notices": "hash id, as in generations -> whom the job notifies when it ends (msgpack)",
+    "suspended": "sorted set, by bytes: wake time + sequence + id",
+    "successors": "sorted set id -> when the run began that it waited for, "
+    "of blocked jobs behind a job that does not run",
     "waits": "hash id -> the clients that wait for its end, each with secret (32 bytes) and channel; "
     "after an id NUL and 'r': readers of its histories",
     "wake": "list of at most one element, which wakes one idle worker",
@@ -74,6 +80,15 @@ def encode_name(name: str) -> str:
     if len(text) <= _MAX_ENCODED:
         return text
     return "%%" + hashlib.sha256(name.encode()).hexdigest()
+
+
+def queue_ref(queue: str) -> str:
+    """Return a queue as the records of flows name it: after NUL the start of its keys, if scripts cannot derive it."""
+    family = family_of(queue)
+    encoded = encode_name(queue)
+    if family == queue.partition("/")[0] and not encoded.startswith("%%") and "\0" not in queue:
+        return queue
+    return f"{queue}\0{{{encode_name(family) or '%'}}}:{encoded}:"
 
 
 class Keys:
@@ -111,6 +126,14 @@ class Keys:
     def _family(self, family: str) -> str:
         """Return the start with the hash tag; a Cluster ignores an empty tag, so the empty family is `%`."""
         return f"{self.namespace}:{{{encode_name(family) or '%'}}}"
+
+    def family_start(self, family: str) -> str:
+        """Return the start of the keys of a family.
+
+        outbox: sorted set of messages by their numbers (`_notices.lua`). open_flows: sorted set queue + NUL + id ->
+        when the producer of an open flow last called. deleted:...: what a deleted queue has left for relay.
+        """
+        return f"{self._family(family)}:"
 
     def family_limit(self, family: str) -> str:
         """Return the key of a hash with the limit of a family: rule, settings and gate (`_families.lua`)."""

@@ -144,8 +144,10 @@ class RedisObserving:
         while more and len(found) < limit:
             want = min(limit - len(found), MAX_BATCH)
             now, following, *rows = await self._calls.run("group_jobs", queue, key, position, want)
-            for id, record, end in rows:
-                job = read_snapshot(queue, text(id), int(now), record, None, None, end, None, self._calls.format)
+            for id, record, end, *part in rows:
+                job = read_snapshot(
+                    queue, text(id), int(now), record, None, None, end, None, *part, format=self._calls.format
+                )
                 if job is not None and job.state is State.FAILED:
                     found.append(job)
             more, position = following is not None, following or b""

@@ -62,8 +62,8 @@ def read_position(
     queue: str, now: int, pause: Pause | None, job: Any, head: JobPosition | None, format: int
 ) -> JobPosition | None:
     """Read the position of a job from an answer of `why.lua`; None if the job's retention is over."""
-    id, record, run, worker, end, state, lease, successor, ahead, group_pause, gate = job
-    found = read_snapshot(queue, text(id), now, record, run, worker, end, state, format)
+    id, record, run, worker, end, state, lease, successor, ahead, group_pause, gate, *part = job
+    found = read_snapshot(queue, text(id), now, record, run, worker, end, state, *part, format=format)
     if found is None:
         return None
     return JobPosition(
@@ -71,7 +71,7 @@ def read_position(
         lease=None if lease is None else int(float(lease)), finished=found.finished, successor=bool(successor),
         pause=pause, group_pause=read_pause(group_pause), gate=_read_gate(queue, found.group, gate) if gate else None,
         format=found.format, known=None if found.format is None else format,
-        ahead=None if head else ahead, head=head,
+        ahead=None if head else ahead, head=head, flow=found.flow,
     )  # fmt: skip
 
 

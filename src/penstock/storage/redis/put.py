@@ -28,7 +28,7 @@ from penstock.storage.redis.schema import Schema
 from penstock.storage.redis.script_calls import ScriptCalls
 from penstock.storage.redis.single_put import SinglePutEncoder
 
-__all__ = ["CallNumbers", "PutBatch", "PutBatcher", "PutCalls", "indexes_by_queue"]
+__all__ = ["CallNumbers", "PutBatch", "PutBatcher", "PutCalls", "indexes_by_queue", "read_puts"]
 
 #: A batch of this many jobs is worth a call of its own, if a slot is idle.
 ENOUGH = 32
@@ -108,7 +108,7 @@ class PutCalls:
             if plain is not None and len(jobs) == 1 and self._single is not None:
                 answer = await self._connection.try_once(self._single.encode(queue, caller, number, plain), deadline)
                 if type(answer) is list:
-                    return [_QUEUED] if answer[1] == 1 else _read_puts(answer[1], 1, _QUEUED)
+                    return [_QUEUED] if answer[1] == 1 else read_puts(answer[1], 1, _QUEUED)
                 uncertain = isinstance(answer, NoAnswer)
             window = self._connection.retry_window_ms
         args = caller, number, window, *encoded
@@ -158,13 +158,13 @@ class PutCalls:
             raise QueueFull(queue, waiting, args[-1], added)
         if created:
             await self._families.add(queue, created=True)
-        found = _read_puts(answers, len(jobs), queued)
+        found = read_puts(answers, len(jobs), queued)
         if len(found) < len(jobs):  # it has met records that were too long for one call
             found += await self.send(queue, jobs[len(found) :], fresh=False, deadline=deadline)
         return found
 
 
-def _read_puts(answers: Any, count: int, queued: Put) -> list[Put]:
+def read_puts(answers: Any, count: int, queued: Put = _QUEUED) -> list[Put]:
     """Read the answers of `put.lua` for this many jobs; `queued` is that for a job that is queued."""
     if answers == 1:
         return [queued] * count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from penstock.aio import first_of
 from penstock.model.history import (
@@ -19,6 +19,7 @@ from penstock.model.history import (
 from penstock.storage.base import MAX_BATCH, MAX_BYTES
 from penstock.storage.redis.chunks import by_queue
 from penstock.storage.redis.encoding import Blobs, fence, pack, text
+from penstock.storage.redis.flow_codec import encode_checkpoint, read_stored
 from penstock.storage.redis.notifier import Notifier
 from penstock.storage.redis.script_calls import ScriptCalls
 
@@ -44,9 +45,9 @@ class RedisRecording:
             at = 0
             while at < len(indexes):
                 args, count = _encode([reports[i] for i in indexes[at:]])
-                codes: list[int] = await self._calls.run("report", queue, *args)
+                codes: list[Any] = await self._calls.run("report", queue, *args)
                 for i, code in zip(indexes[at : at + count], codes, strict=False):
-                    answers[i] = Reported(code == 1)
+                    answers[i] = _reported(reports[i], code)
                 at += len(codes)
         return answers
 
@@ -94,8 +95,19 @@ def _encode(reports: Sequence[Report]) -> tuple[list[Any], int]:
         progress = 0 if each.progress is None else blobs.add(each.progress) + 1
         lines = [[max(line.age, 0), blobs.add(line_data(line))] for line in each.lines]
         encoded.append([each.id, fence(each.token), progress, each.first, lines])
+        if each.checkpoints:
+            encoded[-1].append([encode_checkpoint(new, blobs) for new in each.checkpoints])
         room -= len(each.progress or b"") + sum(len(line.text) for line in each.lines)
+        room -= sum(len(new.value) for new in each.checkpoints)
     return [pack(encoded), *blobs.all], len(encoded)
+
+
+def _reported(given: Report, code: Any) -> Reported:
+    """Read the answer to a report: a number, or the stored checkpoints."""
+    if not isinstance(code, list):
+        return Reported(code == 1)
+    rows = cast("list[Any]", code)
+    return Reported(True, tuple(read_stored(new, row) for new, row in zip(given.checkpoints, rows, strict=True)))
 
 
 def _attempt(fields: Sequence[Any]) -> HistoryEntry:

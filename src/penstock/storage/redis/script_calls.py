@@ -58,17 +58,17 @@ class ScriptCalls:
         """Run a script for one queue and return its answer; `repeat` as for `Connection.run`."""
         return await self._connection.run(*self.build(name, queue, args), repeat=repeat)
 
-    async def run_once(self, name: str, queue: str, *args: Any) -> Any:
+    async def run_once(self, name: str, queue: str, *args: Any, also: Iterable[str] = ()) -> Any:
         """Run a script that includes `_once.lua`, and return its answer.
 
         It is sent again until it is answered: it takes effect once, and the answer is that of the first time.
         """
-        return await self._connection.run(*self.build_once(name, queue, *args), repeat=True)
+        return await self._connection.run(*self.build_once(name, queue, *args, also=also), repeat=True)
 
-    def build_once(self, name: str, queue: str, *args: Any) -> ScriptCall:
+    def build_once(self, name: str, queue: str, *args: Any, also: Iterable[str] = ()) -> ScriptCall:
         """Build the call of `run_once`."""
         request = new_token()
-        call = self.build(name, queue, (request, self._connection.retry_window_ms, *args))
+        call = self.build(name, queue, (request, self._connection.retry_window_ms, *args), also)
         if self._keys.cluster:
             call[1].append(self._keys.request(queue, request))
         return call

@@ -92,6 +92,8 @@ def _revive_flow(tx: Transaction, queue: QueueRow, job: JobRow, completed: bool,
     row.ended = None
     row.opening += 1
     row.dirty = True
+    if not row.has(FINAL) and row.extended_at is None:
+        row.extended_at = 0  # its producer is still silent
     if fresh:
         _forget_journal(tx, row)
     if row.has(PLAN):

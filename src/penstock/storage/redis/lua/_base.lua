@@ -11,7 +11,7 @@
 --              updates may move the job (6 bytes each, or none), then group, bounds, headers, error, settled (17 bytes
 --              or none), payload; all up to the group means the same in every format, the rest may differ. A plain job,
 --              which is only a payload, has a short head: its time, at which it is also due, and its sequence number
--- run record:  token (16), then, unless all are absent: cancel, successor + 2 * limited, ttl + 1, group, has progress,
+-- run record:  token (16), then, unless all are absent: cancel, successor + 2 * limited + 4 * flow, ttl + 1, group, has progress,
 --              progress (or padding)
 -- end record:  state, finished, expires (0: never), number, counted, token (16 or none), the time of the claim (6) and
 --              the worker or none, value
@@ -25,7 +25,7 @@ local FORMAT = 1
 local FAST = true
 local HEAD, HEAD_SIZE = '>BBi4I6I6I6I6HHHHHHHI4', 48
 local SHORT_HEAD, SHORT_SIZE = '>BBI6I6', 14
-local RETRIED, SOLO, SETTLED, SHORT, EXPIRES, COST, WINDOW = 1, 2, 4, 8, 16, 32, 64
+local RETRIED, SOLO, SETTLED, SHORT, EXPIRES, COST, WINDOW, FLOW = 1, 2, 4, 8, 16, 32, 64, 128
 local PLAIN_RANK = '\127\255\255\255' -- the first bytes of the rank of a job without priority
 local FOREVER = 281474976710655
 local COUNT_ATTEMPT, COUNT_TIMEOUT, COUNT_STALL = 1, 2, 4
@@ -45,7 +45,11 @@ local MAX_NOTICE = 8192 -- the longest result or error in an end notice
 local MAX_WAITERS = 100 -- clients that are notified of the end of one job
 local SECRET_SIZE = 32
 local READER = '\0r' -- after an id in `waits`: readers of its histories
-local LIMITED = 2 -- a flag in a run record, next to that of a successor
+local LIMITED, FLOW_RUN = 2, 4 -- flags in a run record, next to that of a successor
+local BLOCKED_PART = '\0b' -- after an id in `generations` and `notices`: the part of its blocked successor
+local KIND_SLEEP, KIND_SIGNAL, KIND_CURSOR, ON_ENDED = 2, 3, 5, 2 -- kinds of checkpoints and the mode of a notice, see flow_codec.py
+local FOLLOW_UPS, MAX_EFFECTS, MAX_SIGNALS, JOURNAL_BYTES, JOURNAL_ENTRIES = 1073741824, 1000, 1000, 16384, 1000 -- as in model/flow.py
+local HARM = 1099511627776 -- how a dependency harms is multiplied by it in `harm`
 local GROUP_RUN, LIMITED_RUN = '\0\0\0\0\0\0\0\1', '\0\2\0\0\0\0\0\1' -- of a plain run with a group; of one of a limited queue
 local OWN, FAMILY, SINGLE = 1, 2, 4 -- `limited` in meta: the queue has limits; its family has one; single groups have some
 

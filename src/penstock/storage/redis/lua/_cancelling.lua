@@ -3,6 +3,7 @@ local cancel_one
 do -- helpers of it alone: a script has at most 200 local variables at once
   local CANCEL_NOT_FOUND, CANCEL_FAILED, CANCEL_CANCELLED, CANCEL_RUNNING, CANCEL_REQUESTED = 0, 2, 3, 4, 5 -- ends as in STATES
   local CANCEL_GOES_ON, CANCEL_ALREADY = 8, 16
+  local CANCEL_NAMES = { [0] = 'refuse', 'forget', 'signal', 'kill' }
 
   local function cancel_run(q, id, held, mode, kept, channels)
     local run = run_of(q, id, held)
@@ -28,9 +29,20 @@ do -- helpers of it alone: a script has at most 200 local variables at once
     return CANCEL_REQUESTED + CANCEL_GOES_ON + (already and CANCEL_ALREADY or 0)
   end
 
+  -- Let the next run of a durable job know that it was cancelled, and resume the job if it is suspended.
+  local function resume_cancelled(q, id, j, kept)
+    local g = flows().load(q, id)
+    local already = g.cancel ~= false
+    g.cancel = kept or -1
+    if not already then emit('cancel_requested', q, id, j.attempts) end
+    if g.suspended then flows().resume(q, id, j, g) else flows().save(q, id, g) end
+    return CANCEL_REQUESTED + CANCEL_GOES_ON + (already and CANCEL_ALREADY or 0)
+  end
+
   -- Gives a number as described in cancel.lua. `kept` is the TTL, nil for ever, `channels` the start of the channels of
   -- workers.
-  function cancel_one(q, id, mode, kept, channels)
+  -- `more` has `letter` and `value` of the end if the job ends with its flow.
+  function cancel_one(q, id, mode, kept, channels, more)
     local rec = spend(call('HGET', q.jobs, id))
     if not rec then return CANCEL_NOT_FOUND end
     local ended = spend(call('HGET', q.ends, id))
@@ -43,9 +55,15 @@ do -- helpers of it alone: a script has at most 200 local variables at once
     if held then return cancel_run(q, id, held, mode, kept, channels) end
     local j = parse(rec)
     if not j then return CANCEL_NOT_FOUND end
+    local durable = j.flow and flows().is_durable(q, id)
+    if durable and call('HEXISTS', q.blocked, id) == 1 then
+      drop_successor(q, id)
+      emit('cancelled', q, id, 0)
+    end
+    if durable and mode == CANCEL.signal then return resume_cancelled(q, id, j, kept) end
     leave(q, id, j)
-    finish(q, id, { state = 'cancelled', token = '', ttl = kept, value = '', counted = 0, group = j.group,
-      successor = false, attempt = j.attempts, job = j })
+    finish(q, id, { state = 'cancelled', token = '', ttl = kept, value = more and more.value or '', counted = 0, group = j.group,
+      successor = false, attempt = j.attempts, job = j, letter = more and more.letter, mode = CANCEL_NAMES[mode] })
     return CANCEL_CANCELLED
   end
 end

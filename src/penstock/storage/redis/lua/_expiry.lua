@@ -12,6 +12,12 @@ local function reset_expiry(q)
   end
 end
 
+-- Load the transitions, in a script that has none: jobs end because of the end of another.
+local function ending()
+  if notices then return end
+-- include: transitions
+end
+
 local expire
 do -- helpers of it alone: a script has at most 200 local variables at once
   -- As `finish` in `_transitions.lua` does for a job without a run.
@@ -24,15 +30,27 @@ do -- helpers of it alone: a script has at most 200 local variables at once
     call('ZADD', q.cancelled, 0, end_member(expires, number, id))
     notify_waiters(q, id, 'cancelled', EXPIRED)
     emit('cancelled', q, id, j.attempts, nil, nil, EXPIRED)
+    if j.flow then
+      ending()
+      notices().ended(q, id, { state = 'cancelled', value = EXPIRED })
+    end
     regroup(q, j.group)
   end
 
-  local function expire_blocked(q, id, run)
+  local function expire_blocked(q, id, run, j)
     call('HDEL', q.blocked, id)
-    local r = run_of(q, id, run)
-    r.successor = false
-    call('HSET', q.runs, id, build_run(r))
+    if run then
+      local r = run_of(q, id, run)
+      r.successor = false
+      call('HSET', q.runs, id, build_run(r))
+    else
+      call('ZREM', q.successors, id)
+    end
     emit('cancelled', q, id, 0, nil, nil, EXPIRED)
+    if j.flow then
+      ending()
+      notices().gone(q, id)
+    end
   end
 
   -- A member that fits no job that waits is only removed: it is damaged, or its job is.
@@ -40,13 +58,16 @@ do -- helpers of it alone: a script has at most 200 local variables at once
     local id = sub(member, 13)
     local run = call('HGET', q.runs, id)
     call('ZREM', q.expiring, member)
-    local waiting, rec = run and call('HGET', q.blocked, id), nil
-    if run then rec = waiting and sub(waiting, 2) else rec = spend(call('HGET', q.jobs, id)) end
+    local blocked, rec = run ~= false, nil
+    if run then rec = sub(call('HGET', q.blocked, id) or '', 2) else rec = spend(call('HGET', q.jobs, id)) end
     local j = parse(rec)
+    if not run and j and j.flow and not (j.start_by and expiry_member(j, id) == member) then
+      blocked, j = true, parse(sub(call('HGET', q.blocked, id) or '', 2))
+    end
     if not j or not j.start_by or expiry_member(j, id) ~= member then
       damaged(q, 1)
-    elseif run then
-      expire_blocked(q, id, run)
+    elseif blocked then
+      expire_blocked(q, id, run, j)
     elseif call('HEXISTS', q.ends, id) == 0 then
       expire_waiting(q, id, j)
     end
@@ -65,6 +86,7 @@ do -- helpers of it alone: a script has at most 200 local variables at once
       expire_one(q, due[last])
     end
     reset_expiry(q)
+    if effects then notices().apply(q) end
     return #due == PROMOTE or last < #due
   end
 end

@@ -15,7 +15,7 @@ do -- helpers of it alone: a script has at most 200 local variables at once
         if format ~= FORMAT or find(members[i], sub(rec, 3, 14), 5, true) ~= 5 then return false end
       else
         format = format_of(rec)
-        if format == 0 or format > FORMAT then return false end
+        if format == 0 or format > FORMAT or has(flags, FLOW) then return false end
         if at and not is_placed_by(members[i], at, rec) or not at and not is_ranked_by(members[i], rec) then return false end
       end
     end

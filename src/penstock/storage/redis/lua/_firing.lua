@@ -32,6 +32,7 @@ do -- helpers of it alone: a script has at most 200 local variables at once
         promote(q)
         expire(q)
         cancel_one(q, s.last_id, mode, f.cancel_ttl, channels)
+        if effects then notices().apply(q) end
       end
     end
     put_one(q, e)

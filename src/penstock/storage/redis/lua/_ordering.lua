@@ -48,17 +48,17 @@ end
 
 -- The time at which the next job falls due, or the gate of the next group opens, or nil.
 local function next_due(q)
-  if call('EXISTS', q.scheduled, q.retrying, q.closed) == 0 then return nil end
+  if call('EXISTS', q.scheduled, q.retrying, q.closed, q.suspended) == 0 then return nil end
   local due
   if limited_by(q) > 0 then
     local head = call('ZRANGE', q.closed, '0', '0')[1]
     local at = head and #head > 6 and unpack_head('>I6', head)
     if at and at < FOREVER then due = at end
   end
-  for _, line in ipairs({ q.scheduled, q.retrying }) do
+  for _, line in ipairs({ q.scheduled, q.retrying, q.suspended }) do
     local head = first_of(q, line)
     local at = head and unpack_head('>I6', head)
-    if at and (not due or at < due) then due = at end
+    if at and at < FOREVER and (not due or at < due) then due = at end
   end
   return due
 end

@@ -10,6 +10,19 @@ local function queue_at(prefix, name)
   return setmetatable({ prefix = prefix, name = name }, KEY_NAMES)
 end
 
+-- Another queue that a script changes, each by one table: that remembers what the script has read of it.
+local function other_queue(q, prefix, name)
+  if prefix == q.prefix then return q end
+  local known = rawget(q, 'others')
+  if not known then
+    known = { [q.prefix] = q }
+    q.others = known
+  end
+  local other = known[prefix] or queue_at(prefix, name)
+  known[prefix], other.others = other, known
+  return other
+end
+
 -- A stored number: a whole one from 0 to 2^48 - 1, as Penstock writes it. Anything else gives `otherwise` (0).
 local function to_number(text, otherwise)
   local n = tonumber(text)

@@ -1,7 +1,7 @@
 -- Repairs of damage that no other script meets: purge makes them every now and then, with a few commands if all is well.
 
 local LINES = { 'ready', 'scheduled', 'retrying', 'lanes', 'parked', 'backoffs', 'expiring', 'completed', 'failed',
-  'cancelled' }
+  'cancelled', 'suspended' }
 
 -- The members of a line are ordered by their bytes, which needs one score for all of them.
 local function repair_scores(q, line)

@@ -1,4 +1,4 @@
--- Samples of a queue, or of all queues together: a record is its time (6 bytes), then as msgpack the counts of the eight
+-- Samples of a queue, or of all queues together: a record is its time (6 bytes), then as msgpack the counts of the nine
 -- states, the six totals, how long the oldest job waits (-1: none), and counts and sum of the times of waits and of runs.
 --
 -- history: m, t, h + number -> sample of a minute, of ten minutes, of an hour; n -> the newest sample; u -> until when
@@ -7,7 +7,7 @@
 local ring = { STATS_MS = 1209600000 }
 do -- helpers of it alone: a script has at most 200 local variables at once
   local STEPS = { { 'm', 60000, 120 }, { 't', 600000, 288 }, { 'h', 3600000, 336 } }
-  local STATES_SIZE, TOTALS_SIZE, BUCKETS = 8, 6, 72
+  local STATES_SIZE, TOTALS_SIZE, BUCKETS = 9, 6, 72
 
   -- Whether a value is a list of up to `most` numbers.
   local function are_numbers(list, most)

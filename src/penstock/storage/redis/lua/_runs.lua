@@ -20,8 +20,8 @@ local function parse_run(run)
   if #run > 16 then
     local successor, ttl
     r.cancel, successor, ttl = unpack_head('>BBI6', run, 17)
-    if r.cancel > CANCEL.kill or successor > 3 then return nil end
-    r.successor, r.limited = has(successor, 1), has(successor, LIMITED)
+    if r.cancel > CANCEL.kill or successor > 7 then return nil end
+    r.successor, r.limited, r.flow = has(successor, 1), has(successor, LIMITED), has(successor, FLOW_RUN)
     r.ttl = ttl > 0 and ttl - 1 or nil
     r.group = group ~= '' and group or nil
     if byte(run, 27 + #group) == 1 then r.progress = sub(run, 28 + #group) end
@@ -30,9 +30,10 @@ local function parse_run(run)
 end
 
 local function build_run(r)
-  if r.cancel == 0 and not r.successor and not r.limited and not r.group and not r.progress then return r.token end
+  if r.cancel == 0 and not r.successor and not r.limited and not r.flow and not r.group and not r.progress then return r.token end
+  local flags = (r.successor and 1 or 0) + (r.limited and LIMITED or 0) + (r.flow and FLOW_RUN or 0)
   local group = r.group or ''
-  return r.token .. pack('>BBI6H', r.cancel, (r.successor and 1 or 0) + (r.limited and LIMITED or 0), r.ttl and r.ttl + 1 or 0, #group) .. group
+  return r.token .. pack('>BBI6H', r.cancel, flags, r.ttl and r.ttl + 1 or 0, #group) .. group
     .. (r.progress and '\1' .. r.progress or '\0')
 end
 
@@ -47,7 +48,7 @@ local function run_of(q, id, run)
   damaged(q, 1)
   local j = parse(call('HGET', q.jobs, id))
   return { token = sub(run, 1, 16), cancel = 0, successor = call('HEXISTS', q.blocked, id) == 1, ttl = 0,
-    limited = limited_by(q) > 0, group = j and j.group }
+    limited = limited_by(q) > 0, flow = j and j.flow, group = j and j.group }
 end
 
 -- Whether a job in the batch of an expired lease ran under its token. Of a damaged run the token may be another one, of

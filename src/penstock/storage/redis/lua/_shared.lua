@@ -1,6 +1,9 @@
 -- Helpers of most scripts: records, events, the ready order.
 -- include: new_queue ordering turns run_ends
 
+-- Helpers of jobs with a part in flows (`_flows.lua`, `_notices.lua`), and the effects that are still to be applied.
+local flows, built_flows, notices, built_notices, effects
+
 -- Records ------------------------------------------------------------------------------------------
 
 -- The bytes of records that this call may still read and write: a long record takes longer than all else. A loop over jobs
@@ -23,6 +26,7 @@ do -- helpers of these alone: a script has at most 200 local variables at once
   local function parse_newer(rec, at, j, flags, glen, llen, hlen, elen)
     if #rec < at - 1 + glen then return nil end
     if has(flags, COST) then flags = flags - COST end
+    if j.flow then flags = flags - FLOW end
     if j.start_by then flags = flags - EXPIRES end
     if j.window then flags = flags - WINDOW end
     j.rest, j.flags, j.sizes = sub(rec, at), flags, { glen, llen, hlen, elen }
@@ -54,7 +58,7 @@ do -- helpers of these alone: a script has at most 200 local variables at once
     if has(flags, COST) then j.cost, at = unpack_head('>I4', rec, at) end
     if has(flags, EXPIRES) then j.start_by, at = unpack_head('>I6', rec, at) end
     if has(flags, WINDOW) then j.window, j.earliest, at = unpack_head('>I6I6', rec, at) end
-    j.retried, j.solo = has(flags, RETRIED), has(flags, SOLO)
+    j.retried, j.solo, j.flow = has(flags, RETRIED), has(flags, SOLO), has(flags, FLOW)
     j.group = glen > 0 and sub(rec, at, at + glen - 1) or nil
     if j.format > FORMAT then return parse_newer(rec, at, j, flags, glen, llen, hlen, elen) end
     if #rec < at - 1 + glen + llen + hlen + elen + slen then return nil end
@@ -74,7 +78,7 @@ do -- helpers of these alone: a script has at most 200 local variables at once
     if glen > 65535 or llen > 65535 or hlen > 65535 or elen > 4294967295 then
       error({ err = 'ERR a job record cannot hold a group, bounds or headers of more than 65535 bytes' })
     end
-    local extra = (j.start_by and EXPIRES or 0) + (j.cost > 1 and COST or 0) + (j.window and WINDOW or 0)
+    local extra = (j.start_by and EXPIRES or 0) + (j.cost > 1 and COST or 0) + (j.window and WINDOW or 0) + (j.flow and FLOW or 0)
     local attempts, retries, stalls, timeouts = j.attempts, j.retries, j.stalls, j.timeouts
     if attempts > 65535 then attempts = 65535 end
     if retries > 65535 then retries = 65535 end
@@ -90,7 +94,7 @@ do -- helpers of these alone: a script has at most 200 local variables at once
   -- Whether a job is only a payload, due at the time that orders it, and has not run.
   local function is_plain(j)
     return j.time == j.due and j.time == j.created and j.priority == 0 and j.attempts == 0 and not j.group
-      and not j.retried and not j.solo and not j.start_by and not j.window and j.cost == 1
+      and not j.retried and not j.solo and not j.start_by and not j.window and not j.flow and j.cost == 1
       and j.retries + j.stalls + j.timeouts == 0 and #j.bounds + #j.headers + #j.error + #j.settled == 0
   end
 
@@ -109,6 +113,11 @@ end
 local function newer(rec)
   local j = rec and parse(rec)
   return j and j.rest and j.format
+end
+
+-- Whether a job may have a part in flows: its record has the flag, or cannot be read.
+local function has_part(rec)
+  return format_of(rec) == 0 or has(byte(rec, 2), FLOW)
 end
 
 -- include: runs windows histories
@@ -290,6 +299,8 @@ end
 
 -- A job is queued when it is due, and stays queued if the clock is set back.
 local function waiting_state(q, id, j)
+  local state = j.flow and flows().waiting_state(q, id)
+  if state then return state end
   if j.due > now then
     if call('ZSCORE', q.scheduled, due_member(j, id)) then return 'scheduled' end
     if call('ZSCORE', q.retrying, due_member(j, id)) then return 'retrying' end
@@ -316,6 +327,7 @@ end
 -- Remove a waiting job from the order that it is in.
 local function leave(q, id, j)
   drop_expiry(q, id, j)
+  if j.flow and flows().leave(q, id, j) then return end
   if call('ZREM', q.scheduled, due_member(j, id)) == 1 then return end
   if call('ZREM', q.retrying, due_member(j, id)) == 1 then return end_backoff(q, id, j) end
   j.retried = false -- its backoff is over, and stays so if the clock is set back
@@ -333,52 +345,10 @@ local function is_placed(q, id, j)
   if call('HEXISTS', q.runs, id) == 1 or call('HEXISTS', q.ends, id) == 1 then return true end
   local line = j and (call('ZSCORE', q.scheduled, due_member(j, id)) or call('ZSCORE', q.retrying, due_member(j, id)))
   if line or not j then return line end
+  if j.flow and flows().is_suspended(q, id) then return true end
   if j.group then return call('ZSCORE', q.lanes, lane_member(j, id)) end
   local member = rank(j.priority, j.time, j.seq) .. 'j' .. id
   return call('ZSCORE', q.ready, member) or call('ZSCORE', q.parked, string.char(j.format) .. member)
 end
 
-local promote
-do -- helpers of it alone, as above
-  -- Move one job to the order. A member that does not fit the record of its job is damaged; the job is moved nevertheless,
-  -- unless it is somewhere else.
-  local function promote_one(q, member, rec, retried)
-    local id, j = sub(member, 13), parse(rec)
-    if not j or due_member(j, id) ~= member then
-      local drop = #member < 13 or is_placed(q, id, j)
-      if j or drop then damaged(q, 1) end
-      if drop then return end
-    end
-    if j then
-      if retried then end_backoff(q, id, j) end
-      enter(q, id, j)
-      regroup(q, j.group, rank(0, j.due, j.seq))
-    else -- damaged or missing: a claim finds that out
-      call('ZADD', q.ready, 0, rank(0, unpack_head('>I6I6', member)) .. 'j' .. id)
-    end
-  end
-
-  -- Move due jobs into the ready order, by due time; true when there may be more. A script that fails in the middle is not
-  -- undone, so each member stays until its job has been moved.
-  local function promote_from(q, line, retried)
-    local due = call('ZRANGEBYLEX', line, '-', '(' .. pack('>I6', now + 1), 'LIMIT', 0, PROMOTE)
-    local last = 0
-    while last < #due and (last == 0 or budget > 0) do
-      last = last + 1
-      promote_one(q, due[last], spend(call('HGET', q.jobs, sub(due[last], 13))), retried)
-      call('ZREM', line, due[last])
-    end
-    return #due == PROMOTE or last < #due
-  end
-
-  -- Move due jobs into the ready order; true when there may be more, and then no job may be claimed yet. Every script that
-  -- gives a group its turn promotes first, so that the order never depends on which client called first.
-  function promote(q)
-    if rawget(q, 'promoted') then return false end
-    q.promoted = true
-    if call('EXISTS', q.scheduled, q.retrying, q.closed, q.recheck) == 0 then return false end
-    local opened = limited_by(q) > 0 and gates().open_gates(q)
-    local fresh, retried = promote_from(q, q.scheduled, false), promote_from(q, q.retrying, true)
-    return fresh or retried or opened
-  end
-end
+-- include: promotion flows

@@ -17,8 +17,14 @@ local blobs = 5 -- the first bytes are the next argument
 local function blob(number) return number and number > 0 and ARGV[blobs + number] or '' end
 
 -- A job to put: id, code (FRESH, UPDATE and the flags of the update), payload, bounds, headers, run-at, delay, priority,
--- group, waiter, start-by time, time to start within, cost, window, longest wait; trailing defaults are left off,
+-- group, waiter, start-by time, time to start within, cost, window, longest wait, part in flows; trailing defaults are left off,
 -- and false stands for none.
+local function read_flow(f)
+  local sent, plan = {}, f[6] and { f[6][1], f[6][2], f[6][3], f[6][4], blob(f[6][5]) }
+  for i = 1, #f[3], 5 do sent[#sent + 1] = { f[3][i], f[3][i + 1], f[3][i + 2], f[3][i + 3], f[3][i + 4] } end
+  return { generation = f[1], dependencies = f[2], notices = sent, binds = blob(f[4]), parent = f[5], plan = plan, open = f[7] }
+end
+
 local function read_entry(e)
   local run_at = e[6] or nil
   if e[7] then run_at = now + e[7] end
@@ -27,17 +33,19 @@ local function read_entry(e)
   return { id = e[1], fresh = has(e[2], FRESH), update = has(e[2], UPDATE) and flags_of(e[2]) or nil,
     code = e[2] % UPDATE, payload = blob(e[3]), bounds = blob(e[4]), headers = blob(e[5]), run_at = run_at,
     priority = e[8] or 0, group = e[9] or nil, waiter = e[10] or nil, start_by = start_by, cost = e[13] or 1,
-    window = e[14] or nil, max_wait = e[15] or nil }
+    window = e[14] or nil, max_wait = e[15] or nil, flow = e[16] and read_flow(e[16]) or nil }
 end
 
 -- The queue's acceptance time: the clock, but never backwards. `last` is the time before, if the script has read it.
 local function acceptance(q, last)
+  local before = rawget(q, 'accepted')
+  if before then return before end
   if last == nil then last = call('HGET', q.meta, 'time') end
   local known = to_number(last or 0, false)
-  if known and known >= now then return known end
   if not known then damaged(q, 1) end
-  call('HSET', q.meta, 'time', now)
-  return now
+  if not known or known < now then call('HSET', q.meta, 'time', now) end
+  q.accepted = math.max(known or now, now)
+  return q.accepted
 end
 
 -- A new job: ordered by its run-at, else by its acceptance. In a group run-at never sorts a job before ones accepted
@@ -48,7 +56,7 @@ local function accept(q, e, accepted, seq)
   local time = run_at or accepted
   if e.group and time < accepted then time = accepted end
   return { priority = e.priority, time = time, seq = seq, due = run_at or now, created = now,
-    attempts = 0, retries = 0, stalls = 0, timeouts = 0, retried = false, solo = false, group = e.group,
+    attempts = 0, retries = 0, stalls = 0, timeouts = 0, retried = false, solo = false, flow = e.flow and true, group = e.group,
     start_by = e.start_by, cost = e.cost, window = e.window, earliest = 0, bounds = e.bounds, headers = e.headers, error = '', settled = '', payload = e.payload }
 end
 
@@ -92,6 +100,11 @@ local function apply(q, j, e, flags, seq)
     j.time = math.max(j.due, acceptance(q))
   end
   if e.start_by and j.attempts == 0 then j.start_by = e.start_by end
+end
+
+-- Remove the part of a job in flows, if it may have one.
+local function forget_flow(q, id, j)
+  if not j or j.flow then flows().forget(q, { id }) end
 end
 
 local function forget_end(q, id, ended)
@@ -168,11 +181,13 @@ do -- helpers of it alone, as above
     return running and not running.rest and has_both(running, after, flags)
   end
 
+  -- A run may be missing: the job is durable then.
   local function block(q, e, run, rec, seq)
     local waiting = call('HGET', q.blocked, e.id)
+    local state = run and 'running' or waiting_state(q, e.id, parse(rec))
     local j = waiting and parse(sub(waiting, 2))
-    if waiting and (not j or j.rest) then return { 'duplicate', 'running' } end -- this software cannot read it
-    if cannot_block(e, parse(rec), j, waiting and byte(waiting, 1)) then return { 'refused', 'running' } end
+    if waiting and (not j or j.rest) then return { 'duplicate', state } end -- this software cannot read it
+    if cannot_block(e, parse(rec), j, waiting and byte(waiting, 1)) then return { 'refused', state } end
     if waiting then
       drop_expiry(q, e.id, j)
       apply(q, j, e, e.update, seq)
@@ -184,19 +199,26 @@ do -- helpers of it alone, as above
     local j = accept_now(q, e, seq)
     call('HSET', q.blocked, e.id, string.char(e.code) .. build(j))
     add_expiry(q, e.id, j)
-    local r = run_of(q, e.id, run)
-    r.successor = true
-    call('HSET', q.runs, e.id, build_run(r))
+    if run then
+      local r = run_of(q, e.id, run)
+      r.successor = true
+      call('HSET', q.runs, e.id, build_run(r))
+    else
+      call('ZADD', q.successors, now, e.id)
+    end
     emit('enqueued', q, e.id, 0)
+    if e.flow then notices().begin(q, e.id .. BLOCKED_PART, j, e.flow) end
     return { 'blocked', 'blocked' }
   end
 
   local function create(q, e, seq, ends)
     local j = accept_now(q, e, seq)
     if j.window then windows().enter(q, e.id, j, ends) end
+    if e.flow and notices().waits(e.flow) then return notices().create(q, e, j) end
     store(q, e.id, j)
     if e.waiter then add_waiter(q, e.id, e.waiter) end
     emit('enqueued', q, e.id, 0)
+    if e.flow then notices().begin(q, e.id, j, e.flow) end
     local state = waiting_state(q, e.id, j)
     return { state, state }
   end
@@ -205,9 +227,16 @@ do -- helpers of it alone, as above
   local function update(q, e, j, seq)
     if has_both(j, e, e.update) then return { 'refused', waiting_state(q, e.id, j) } end
     local group, turn = j.group, rank(0, now, j.seq)
+    local suspended = j.flow and flows().is_suspended(q, e.id)
     leave(q, e.id, j)
     apply(q, j, e, e.update, seq)
-    store(q, e.id, j)
+    if suspended then
+      add_expiry(q, e.id, j)
+      flows().suspend(q, e.id, j, flows().load(q, e.id))
+      call('HSET', q.jobs, e.id, spend(note_length(q, build(j))))
+    else
+      store(q, e.id, j)
+    end
     if j.group ~= group then regroup(q, group, turn) end
     emit('updated', q, e.id, j.attempts)
     return { 'updated', waiting_state(q, e.id, j) }
@@ -219,6 +248,7 @@ do -- helpers of it alone, as above
     if run then return e.update and block(q, e, run, rec, seq) or { 'duplicate', 'running' } end
     local j = parse(rec)
     if not j then return { 'duplicate', 'queued' } end -- damaged: the id is taken until a claim fails the job
+    if e.update and j.flow and flows().is_durable(q, e.id) then return block(q, e, nil, rec, seq) end
     if not e.update or j.rest then return { 'duplicate', waiting_state(q, e.id, j) } end
     return update(q, e, j, seq)
   end
@@ -235,6 +265,7 @@ do -- helpers of it alone, as above
         if ends and not e.update then return windows().refuse(e, ends) end
         forget_end(q, e.id, ended)
         forget_histories(q, { e.id })
+        forget_flow(q, e.id, parse(rec))
         return create(q, e, seq, ends)
       end
       local state, _, _, _, _, _, value = parse_end(ended)
@@ -261,37 +292,50 @@ local function take_successor(q, id)
   local waiting = call('HGET', q.blocked, id)
   if not waiting then return nil end
   call('HDEL', q.blocked, id)
+  if rawget(q, 'has_parts') then call('ZREM', q.successors, id) end
   local j = parse(sub(waiting, 2))
   if not j then damaged(q, 1) end
   return j, byte(waiting, 1)
 end
 
--- Remove the successor of a running job.
+-- Remove the successor of a job, and of its run if it has one.
 local function drop_successor(q, id, run)
-  drop_expiry(q, id, parse(sub(call('HGET', q.blocked, id) or '', 2)))
+  local j = parse(sub(call('HGET', q.blocked, id) or '', 2))
+  drop_expiry(q, id, j)
   call('HDEL', q.blocked, id)
+  if not j or j.flow then notices().gone(q, id) end
+  if not run then
+    call('ZREM', q.successors, id)
+    return
+  end
   run.successor = false
   call('HSET', q.runs, id, build_run(run))
 end
 
 -- -> completed / failed / cancelled, in one step with the release of the successor. `how` has:
 -- state, token ('' when no run ended it), worker (after the time of its claim), ttl (nil: for ever), value, counted, group,
--- successor (whether there may be one), attempt (for the event), job (if its record can be read).
+-- successor (whether there may be one), attempt (for the event), job (if its record can be read), letter (how its dependents
+-- see the end, if not by its state), mode (how running children are cancelled).
 local function finish(q, id, how)
   local number = next_end(q)
   if how.state ~= 'completed' then count_total(q, how.state) end
   local ttl, counted = how.ttl, how.counted
   if ttl == 0 and call('HEXISTS', q.waits, id) == 1 then ttl, counted = WAITED_MS, counted + FREE end
+  local part = not how.job or how.job.flow
+  if part then q.has_parts = true end
   local replaced = how.successor and take_successor(q, id)
   notify_waiters(q, id, not replaced and how.state, how.value)
   emit(how.state, q, id, how.attempt or 0, how.worker and sub(how.worker, 7),
-    how.state == 'completed' and how.value or nil, how.state == 'failed' and how.value or nil)
+    how.state == 'completed' and how.value or nil,
+    (how.state == 'failed' or how.state == 'cancelled' and how.value ~= '') and how.value or nil)
+  if part then notices().ended(q, id, how) end
   if (how.ttl == 0 or replaced) and how.token ~= '' then
     call('ZADD', q.gone, now + GONE_MS, how.token .. string.char(STATES[how.state]) .. id)
   end
   if ttl == 0 or replaced then
     call('HDEL', q.jobs, id)
     forget_histories(q, { id })
+    if part then flows().forget(q, { id }) end
   else
     local expires = ttl and now + ttl or 0
     call('HSET', q.ends, id, build_end(how.state, expires, number, counted, how.token, how.worker or '', how.value))
@@ -302,6 +346,7 @@ local function finish(q, id, how)
   if how.state ~= 'completed' and how.job and how.job.window then windows().free(q, id, how.job) end
   if replaced then -- the successor becomes the job, unconditionally
     if replaced.window then windows().enter(q, id, replaced, windows().end_of(q, id)) end
+    if replaced.flow or part then replaced.flow = flows().move(q, id .. BLOCKED_PART, id, true) and true end
     store(q, id, replaced)
   end
   regroup(q, how.group)
@@ -320,9 +365,16 @@ do -- helpers of it alone, as above
     local group = j.group
     j.retried, j.start_by = j.due > now, nil
     emit(name, q, id, j.attempts, sub(worker, 7), nil, name == 'retrying' and #j.error > 0 and j.error or nil)
-    local s, code = take_successor(q, id)
+    local durable = j.flow and flows().is_durable(q, id)
+    if durable then flows().keep_successor(q, id, worker) end
+    local s, code
+    if not durable then s, code = take_successor(q, id) end
     if s then
       drop_expiry(q, id, s)
+      if s.flow or j.flow then
+        j.flow = flows().move(q, id .. BLOCKED_PART, id, false) and true or j.flow
+        s.flow = j.flow
+      end
       if s.rest or j.rest then
         if j.window then windows().free(q, id, j) end
         forget_histories(q, { id })
@@ -343,3 +395,4 @@ do -- helpers of it alone, as above
     regroup(q, j.group)
   end
 end
+-- include: notices

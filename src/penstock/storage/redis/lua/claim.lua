@@ -1,9 +1,10 @@
 -- claim: due -> running
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows leases batches completed failed cancelled limits gates closed recheck idle_gates meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows leases batches completed failed cancelled limits gates closed recheck idle_gates meta waits wake error_index error_order errors gone attempts log generations notices suspended successors
 -- args: token worker lease limit batch
 -- gives: {1 (again), 2 (the bound was reached) or 0, look_at or false, {id, ...}, {record, ...}, {batch number, ...} or false (each its own),
---         {corrupt id, ...}, {id without a record, ...}, 1 if the queue is limited, next tick of the schedules or false, and the time if there is one}
+--         {corrupt id, ...}, {id without a record, ...}, 1 if the queue is limited, next tick of the schedules or false, and the time if there is one,
+--         {{place among the ids, part in flows (see `F.claim`)}, ...} if there are some}
 local q = queue_at(ARGV[2], ARGV[3])
 local token, worker, lease, limit, size = ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local known = call('HMGET', q.meta, 'paused', 'parked', 'alarm', 'expiry', 'big', 'limited', 'tick')
@@ -76,11 +77,30 @@ end
 
 local function bound_reached() return room <= 0 or #ids >= MAX_BATCH end
 
+-- The run of a job with a part in flows; the answer gets the part, with its place among the jobs.
+local parts = {}
+local function take_part(id, group)
+  local part, cancel = flows().claim(q, id)
+  if part then
+    parts[#parts + 1] = { #ids, part }
+    if part[10] == 1 then room = room - flows().load(q, id).bytes end
+  end
+  local successor = call('HEXISTS', q.blocked, id) == 1
+  if successor then call('ZREM', q.successors, id) end
+  local ttl = cancel or 0
+  return build_run({ token = token, cancel = cancel and CANCEL.signal or 0, successor = successor, limited = limited == 1, flow = true,
+    ttl = ttl >= 0 and ttl or nil, group = group })
+end
+
 local function take(id, rec, group)
   if big then room = room - size_of(rec) end
   ids[#ids + 1], recs[#recs + 1], numbers[#numbers + 1] = id, rec, batches - 1
   runs[#runs + 1] = id
-  runs[#runs + 1] = limited == 1 and limited_run(token, group or '') or group and group_run(token, group) or token
+  if has(byte(rec, 2), FLOW) then
+    runs[#runs + 1] = take_part(id, group)
+  else
+    runs[#runs + 1] = limited == 1 and limited_run(token, group or '') or group and group_run(token, group) or token
+  end
   if has(byte(rec, 2), EXPIRES) then
     drop_expiry(q, id, parse(rec))
     begun = true
@@ -114,6 +134,8 @@ local function set_aside(id, rec)
   notify_waiters(q, id)
   emit('invalid_data', q, id, 0)
   emit('failed', q, id, 0)
+  ending()
+  notices().ended(q, id, { state = 'failed', value = '' })
 end
 
 -- Whether an entry that does not fit the record of its job must be dropped, because the job is somewhere else.
@@ -311,4 +333,5 @@ if opens and (not due or opens < due) then due = opens end
 local more = parked > 0 or not stopped and call('ZCARD', q.ready) > 0
 local bound = bound_reached() and 2 or 0
 if limited == 1 and aside > PROMOTE then bound = #ids == 0 and 1 or 2 end -- there may be open gates behind these
-return { bound, pass_on(more, due), ids, recs, numbers, corrupt, skipped, limited, known[7], known[7] and now }
+if effects then notices().apply(q) end
+return { bound, pass_on(more, due), ids, recs, numbers, corrupt, skipped, limited, known[7], known[7] and now, #parts > 0 and parts or nil }

@@ -1,9 +1,9 @@
 -- counts: the number of jobs in each state
 -- flags: no-writes
--- keys: runs blocked ready scheduled retrying lanes turns parked completed failed cancelled settings ruled gates meta
+-- keys: runs blocked ready scheduled retrying lanes turns parked completed failed cancelled settings ruled gates meta suspended
 -- args:
 -- gives: 0 when jobs may have expired: then `expire` first; else {scheduled, queued, blocked, running, retrying, completed,
---         failed, cancelled, 1 if it is paused, has limits or a paused group}
+--         failed, cancelled, suspended, 1 if it is paused, has limits or a paused group}
 -- include: shared counts
 local q = queue_at(ARGV[2], ARGV[3])
 if may_expire(q) then return 0 end
@@ -21,5 +21,5 @@ local function is_kept()
 end
 
 local gives = counts_of(q)
-gives[9] = is_kept() and 1 or 0
+gives[10] = is_kept() and 1 or 0
 return gives

@@ -1,6 +1,6 @@
 -- discard: waiting, blocked or finished -> gone; a running job is refused
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates attempts log meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates attempts log meta waits wake generations notices suspended successors
 -- args: request, window (see _once.lua), state or '' for any, latest time of its end (or acceptance) or -1 for any, ids...
 -- gives: a list, which may end early (send the rest again), of 'cancelled' (it was unfinished), 'discarded' (it was
 --         finished), 'running', 'kept' (its state or age is another) or 'not_found'
@@ -17,15 +17,17 @@ local function discard_end(id, ended, rec)
   if expires ~= 0 and expires <= now then return 'not_found' end
   if not fits(state, finished) then return 'kept' end
   forget_end(q, id, ended)
+  local j = parse(rec)
   call('HDEL', q.jobs, id)
   forget_histories(q, { id })
-  windows().free(q, id, parse(rec))
+  forget_flow(q, id, j)
+  windows().free(q, id, j)
   return 'discarded'
 end
 
 local function discard_successor(id, held)
-  local run = run_of(q, id, held)
-  local j = run.successor and parse(sub(call('HGET', q.blocked, id) or '', 2))
+  local run = held and run_of(q, id, held)
+  local j = (not run or run.successor) and parse(sub(call('HGET', q.blocked, id) or '', 2))
   if not j then return 'running' end
   if not fits('blocked', j.created) then return 'kept' end
   drop_successor(q, id, run)
@@ -42,6 +44,7 @@ local function discard_one(id)
   if held then return discard_successor(id, held) end
   local j = parse(rec)
   if not j then return 'not_found' end
+  if j.flow and call('HEXISTS', q.blocked, id) == 1 then return discard_successor(id) end
   if not fits(waiting_state(q, id, j), j.created) then return 'kept' end
   leave(q, id, j)
   finish(q, id, { state = 'cancelled', token = '', ttl = 0, value = '', counted = 0, group = j.group,
@@ -55,6 +58,7 @@ return once(function()
   local gives = {}
   for i = 8, #ARGV do
     gives[#gives + 1] = discard_one(ARGV[i])
+    if effects then notices().apply(q) end
     if budget <= 0 then break end
   end
   return gives

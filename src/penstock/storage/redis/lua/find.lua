@@ -1,6 +1,6 @@
 -- find: ids of one state after a cursor, in the order that FIND_ORDER in base.py describes
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows leases batches completed failed cancelled limits gates closed recheck idle_gates meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows leases batches completed failed cancelled limits gates closed recheck idle_gates meta waits wake error_index error_order errors gone attempts log generations notices suspended successors
 -- args: state cursor (empty: from the start) limit, 1 for the opposite order, bytes that the page may still have,
 --       group whose queued jobs are wanted or ''
 -- gives: {again, cursor to go on with or false (which may come before the limit is reached), {now, {position, id, record, run or false, worker or false, end or false, state}, ...}}
@@ -93,12 +93,37 @@ local function running()
 end
 
 -- Successors are found by the runs that they wait for.
-local function blocked()
-  if call('EXISTS', q.blocked) == 0 then return false end
+local function blocked_by_runs()
   return walk(function(id, run, position)
     if #run > 16 and call('HEXISTS', q.blocked, id) == 1 then found(id, position) end
     return #ids < limit
   end) or false
+end
+
+-- Those of jobs that do not run have positions of their own.
+local APART = 83 -- 'S'
+local function blocked_apart()
+  local last = byte(cursor, 1) == APART and call('ZRANK', q.successors, sub(cursor, 2))
+  local range = newest and 'ZREVRANGE' or 'ZRANGE'
+  local first = last and (newest and call('ZCARD', q.successors) - last or last + 1) or 0
+  local members = call(range, q.successors, first, first + limit - #ids - 1)
+  for _, id in ipairs(members) do found(id, 'S' .. id) end
+  return #members > 0 and #ids == limit and 'S' .. members[#members] or false
+end
+
+local function blocked()
+  if call('EXISTS', q.blocked) == 0 then return false end
+  local apart = byte(cursor, 1) == APART
+  if newest and (cursor == '' or apart) then
+    local following = blocked_apart()
+    if following then return following end
+    cursor = ''
+  elseif apart then
+    return blocked_apart()
+  end
+  local following = blocked_by_runs()
+  if following or newest or #ids == limit then return following or false end
+  return blocked_apart()
 end
 
 local function line()
@@ -139,7 +164,8 @@ for i, id in ipairs(ids) do
   local worker = run and call('HGET', q.batches, 'w' .. sub(run, 1, 16))
   if rec then
     room = room - #rec - (run and #run or 0) - (ended and #ended or 0)
-    rows[#rows + 1] = { positions[i], id, rec, run or false, worker or false, ended or false, state }
+    local part = has_part(rec) and flows().shown(q, state == 'blocked' and id .. BLOCKED_PART or id) or nil
+    rows[#rows + 1] = { positions[i], id, rec, run or false, worker or false, ended or false, state, part }
   end
 end
 return { 0, following, rows }

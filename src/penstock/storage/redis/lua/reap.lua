@@ -1,6 +1,6 @@
 -- reap: running with its lease expired -> queued at its old position with stalls + 1, or cancelled if that was requested
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows leases batches completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates attempts log meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows leases batches completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates attempts log meta waits wake generations notices suspended successors
 -- args: limit
 -- gives: {1 when there may be more, id, state, worker, attempt, ...}
 -- include: shared transitions claims
@@ -48,6 +48,10 @@ table.sort(late, function(a, b)
 end)
 
 for i = 1, math.min(limit, #late) do
+  if budget <= 0 and i > 1 then
+    gives[1] = 1
+    break
+  end
   local id, run, j, worker, state = late[i].id, late[i].run, late[i].job, late[i].worker, nil
   local attempt = j and j.attempts + 1 or 0
   late[i].lease.left = late[i].lease.left - 1
@@ -69,6 +73,7 @@ for i = 1, math.min(limit, #late) do
       counted = COUNT_ATTEMPT + COUNT_STALL, group = run.group, successor = run.successor, attempt = attempt,
       job = j })
   end
+  if effects then notices().apply(q) end
   gives[#gives + 1] = id
   gives[#gives + 1] = state
   gives[#gives + 1] = sub(worker, 7)

@@ -1,13 +1,28 @@
 -- report: attach progress and log lines to runs
 -- flags: allow-oom
--- keys: jobs runs blocked log meta waits
--- args: reports (msgpack: a list of {id, token, number of the progress + 1 (0: none), first, lines {{age, number}, ...}}),
+-- keys: jobs runs blocked log meta waits generations
+-- args: reports (msgpack: a list of {id, token, number of the progress + 1 (0: none), first, lines {{age, number}, ...},
+--       checkpoints {{name, kind, number, signals}, ...} or absent}),
 --       then the bytes
--- gives: a list, which may end early (send the rest again), of 1, or 0 when the claim is lost
+-- gives: a list, which may end early (send the rest again), of 1, or 0 when the claim is lost; or of a list of the stored
+--        checkpoints {number, kind, value}, 0 for a signal that has not come
 -- include: shared
 local q = queue_at(ARGV[2], ARGV[3])
 local gives = {}
 local function bytes(number) return number > 0 and ARGV[4 + number] or '' end
+
+local function add_checkpoints(id, run, news)
+  local j, stored = parse(spend(call('HGET', q.jobs, id))), {}
+  if not j then return 0 end
+  local g = flows().ensure(q, id, j, run)
+  for i, new in ipairs(news) do
+    local n, kind, value = flows().checkpoint(q, j, g, { new[1], new[2], bytes(new[3]), new[4] })
+    stored[i] = n and { n, kind, value } or 0
+  end
+  call('HSET', q.jobs, id, spend(note_length(q, build(j))))
+  flows().save(q, id, g)
+  return stored
+end
 
 local function report_one(r)
   local id, token = r[1], r[2]
@@ -16,13 +31,15 @@ local function report_one(r)
   if r[3] > 0 then
     local run = run_of(q, id, held)
     run.progress = bytes(r[3] - 1)
-    call('HSET', q.runs, id, spend(build_run(run)))
+    held = build_run(run)
+    call('HSET', q.runs, id, spend(held))
   end
   if #r[5] > 0 then
     local j = parse(spend(call('HGET', q.jobs, id)))
     for _, line in ipairs(r[5]) do line[2] = bytes(line[2]) end
     if histories().add_lines(q, id, token, j and j.attempts + 1 or 0, r[4], r[5]) then notify_waiters(q, id .. READER) end
   end
+  if r[6] then return add_checkpoints(id, run_of(q, id, held), r[6]) end
   return 1
 end
 

@@ -1,6 +1,6 @@
 -- set_limit: set or remove a limit if its version is still the one given
 -- flags: allow-oom
--- keys: jobs runs ends ready scheduled retrying lanes turns holds parked backoffs expiring limits settings ruled gates closed recheck idle_gates meta wake
+-- keys: jobs runs ends ready scheduled retrying lanes turns holds parked backoffs expiring limits settings ruled gates closed recheck idle_gates meta wake generations suspended
 -- args: request, window (see _once.lua), 'queue', 'groups', 'group', 'family' or 'mark', group or '', rule or '', settings,
 --       version, then of a family prefix and name of each of its queues; 'mark' only marks these as limited
 -- gives: the new version, 0 when it was removed, -1 when its version is another, nil to ask again

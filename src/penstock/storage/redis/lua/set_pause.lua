@@ -1,6 +1,6 @@
 -- set_pause: pause or resume the claims of a queue, or of one group of it
 -- flags: allow-oom
--- keys: jobs runs ends ready scheduled retrying lanes turns holds parked backoffs expiring limits settings ruled gates closed recheck idle_gates meta wake
+-- keys: jobs runs ends ready scheduled retrying lanes turns holds parked backoffs expiring limits settings ruled gates closed recheck idle_gates meta wake generations suspended
 -- args: request, window (see _once.lua), paused (1 or 0), end (ms) or -1 for none, by whom, group or ''
 -- gives: 1 when that changed anything, 0 when not, nil to ask again
 -- include: shared limits once

@@ -1,6 +1,6 @@
 -- set_ttl: set the retention of a finished job, from now on
 -- flags: allow-oom
--- keys: jobs ends completed failed cancelled error_index attempts log meta
+-- keys: jobs ends completed failed cancelled error_index attempts log meta generations notices
 -- args: request, window (see _once.lua), id, ttl (-1: for ever)
 -- gives: 1, or 0 when it is not there or not finished
 -- include: shared errors once
@@ -23,8 +23,10 @@ return once(function()
   if ttl == 0 then
     if state == 'failed' then errors().drop(q, id, number, value) end
     call('HDEL', q.ends, id)
+    local rec = call('HGET', q.jobs, id)
     call('HDEL', q.jobs, id)
     forget_histories(q, { id })
+    if has_part(rec) then flows().forget(q, { id }) end
   else
     local fresh = ttl > 0 and now + ttl or 0
     call('HSET', q.ends, id, sub(ended, 1, 7) .. pack('>I6', fresh) .. sub(ended, 14))

@@ -1,6 +1,6 @@
 -- settle: running -> completed / retrying / failed / cancelled / queued, fenced by the token
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows leases batches completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates attempts log meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows leases batches completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates attempts log meta waits wake generations notices suspended successors
 -- args: 'completed', {{token, ttl (-1: for ever), count}, ...} (msgpack), then id, result, ...: completions that
 --       are kept and put no jobs, all of different ids
 --       'any', settlements (msgpack: a list of {id, token, kind, ...}, see below), blobs...
@@ -11,6 +11,9 @@
 --        r retried {at or false, delay, count, position due, solo, error, 'group' or 'queue' to pause or false, brief}
 --        x cancel {ttl, ran}
 --        l release {}   s stall {}
+--        p suspend {{checkpoint {name, kind, value, signals}, ...}, children (as `then`), first, count, wait {checkpoint, names} or
+--        false, at or false, delay or false, name of the sleep or false}
+-- The last of fail is a list of culprits: numbers of dependencies.
 -- `ran` false: the claim called no handler, so it does not count as an attempt.
 -- `brief` is the error for the attempts, 0 or absent if that is `error`.
 -- `then` is a list of {queue prefix, queue name, job (see read_entry)}.
@@ -23,7 +26,7 @@ local complete = plain and (plain.limited and complete_limited or complete_toget
 local answer = complete and complete(given, plain)
 if answer then return answer end
 
--- include: shared transitions expiry
+-- include: shared transitions expiry suspending
 if plain and plain.limited then
   if #plain.groups > 0 then promote(q) end
   if complete_together(given, plain) then
@@ -47,13 +50,22 @@ end
 local function ttl_of(value) if value >= 0 then return value end end
 
 -- Put follow-up jobs. A queue keeps the gates that were read of it, so those for this queue use its own table.
-local function put_all(jobs)
-  local queues = { [q.prefix] = q }
-  for _, new in ipairs(jobs or {}) do
-    queues[new[1]] = queues[new[1]] or queue_at(new[1], new[2])
-    expire(queues[new[1]])
+local function put_all(jobs, entries)
+  for _, new in ipairs(jobs or {}) do expire(other_queue(q, new[1], new[2])) end
+  for i, new in ipairs(jobs or {}) do
+    local e, of = entries and entries[i] or read_entry(new[3]), other_queue(q, new[1], new[2])
+    if e.flow then notices().put(of, e) else put_one(of, e) end
   end
-  for _, new in ipairs(jobs or {}) do put_one(queues[new[1]], read_entry(new[3])) end
+end
+
+-- The same for the follow-up jobs of a run that has ended: its notices are applied after them, so that a plan knows its
+-- children.
+local function put_follow_ups(jobs, entries)
+  if not jobs then return end
+  if not effects then return put_all(jobs, entries) end
+  local held = notices().hold()
+  put_all(jobs, entries)
+  notices().release(held)
 end
 
 local POSSIBLE = { c = { completed = true }, f = { failed = true, cancelled = true } }
@@ -81,7 +93,7 @@ end
 
 -- Add a run that neither completed nor was released to the attempts of its job, unless it called no handler.
 local function record(id, run, j, kind, s)
-  if kind == 'c' or run.attempt == 0 or kind == 'l' and run.cancel == 0 then return end
+  if kind == 'c' or run.attempt == 0 or (kind == 'l' or kind == 'p') and run.cancel == 0 then return end
   local outcome, error = 'stalled', ''
   if run.cancel > 0 or kind == 'x' then
     outcome = 'cancelled'
@@ -139,12 +151,13 @@ local function settle_one(s)
   local j = parse(spend(call('HGET', q.jobs, id)))
   if not j then -- its record was damaged while it ran: it fails, and its bytes are kept
     damaged(q, 1)
-    return finish_run(id, run, { attempts = 0 }, 'failed', FAILED_MS, kind == 'f' and blob(s[5]) or '', 0)
+    return finish_run(id, run, { attempts = 0, flow = true }, 'failed', FAILED_MS, kind == 'f' and blob(s[5]) or '', 0)
   end
   record(id, run, j, kind, s)
   if kind == 'c' then
+    local entries = s[6] and j.flow and suspending().adopt(q, id, s[6])
     finish_run(id, run, j, 'completed', ttl_of(s[4]), blob(s[5]), 0)
-    put_all(s[6])
+    put_follow_ups(s[6], entries)
     return 1
   elseif run.cancel > 0 then
     return finish_run(id, run, j, 'cancelled', run.ttl, '', 0)
@@ -153,14 +166,19 @@ local function settle_one(s)
       count_total(q, 'timed_out')
       emit('timed_out', q, id, j.attempts + run.attempt, sub(run.worker, 7))
     end
+    if s[10] and j.flow then suspending().blame(q, id, s[10]) end
     finish_run(id, run, j, 'failed', ttl_of(s[4]), blob(s[5]), s[6] and COUNT_TIMEOUT or 0)
-    put_all(s[7])
+    put_follow_ups(s[7])
     return 'failed'
   elseif kind == 'x' then
     return finish_run(id, run, j, 'cancelled', ttl_of(s[4]), '', 0)
   elseif kind == 'l' then
     j.due = now
     return give_back_run(id, run, j, 'l', 'released')
+  elseif kind == 'p' then
+    drop_run(q, id, run)
+    j.settled = run.token .. 'p'
+    return suspending().suspend(q, id, j, s, run.worker, put_all)
   elseif kind == 's' then
     count_total(q, 'stalled')
     j.attempts, j.stalls, j.solo, j.due = j.attempts + 1, j.stalls + 1, true, now
@@ -171,6 +189,7 @@ end
 
 for i, s in ipairs(settlements) do
   gives[i] = settle_one(s)
+  if effects then notices().apply(q) end
   if budget <= 0 then break end
 end
 if rawget(q, 'freed') then gates().freed(q) end

@@ -1,6 +1,6 @@
 -- why: the position of a job, and of the job of its group that must end before it
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows leases batches completed failed cancelled limits gates closed recheck idle_gates meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows leases batches completed failed cancelled limits gates closed recheck idle_gates meta waits wake error_index error_order errors gone attempts log generations notices suspended successors
 -- args: id, most, position of the run after which to look for that of its group
 -- gives: {1, position} to ask again, or {0, now, paused since or false, job or false, head of its group or false}; a
 --         job is {id, record, run or
@@ -35,7 +35,8 @@ local function look(id)
   local j = not run and not ended and parse(rec)
   local state = j and waiting_state(q, id, j) or false
   local before = state == 'queued' and position_of(id, j)
-  return { id, rec, run, worker, ended, state, lease, successor, before or false, false, false }, j
+  return { id, rec, run, worker, ended, state, lease, successor, before or false, false, false,
+    state == 'suspended' and flows().shown(q, id) or nil }, j
 end
 
 -- The first running job of a group, or nil, and the position after which to look on if there are many runs.
