@@ -13,6 +13,9 @@ from penstock.client import event_stream, reservation, tasks
 
 #: What queues, workers and keepers need of the async object, and no user of the sync one.
 INNER = {
+    "Queue": {"check_end"},
+    "Flow": {"check_open", "check_order", "foreign", "take_name"},
+    "Started": {"value"},
     "Penstock": {
         "blocking_storage",
         "codec",
@@ -43,6 +46,8 @@ INNER = {
 PAIRS = [
     (penstock.Penstock, sync.Penstock),
     (penstock.Queue, sync.Queue),
+    (penstock.Flow, sync.Flow),
+    (penstock.Started, sync.Started),
     (penstock.Bulk, sync.Bulk),
     (penstock.Schedules, sync.Schedules),
     (reservation.Reservation, sync.Reservation),

@@ -130,6 +130,7 @@ class Settler:
         if self._logs:
             self._logs.forget([job.claim for job in settled])
         self._flow.settled(settled)
+        await self._relay(settled)
         if self.counts is not None:
             self.counts.update(
                 (job.claim.queue, outcome_word(job, answer)) for job, answer in zip(settled, answers, strict=True)
@@ -140,6 +141,22 @@ class Settler:
                 self._report(job, answer)
             job.run = None
         return error
+
+    async def _relay(self, jobs: Sequence[RunJob]) -> None:
+        """Apply what the ends of jobs have left in the outboxes of their families and of those of their flows."""
+        families: set[str] = set()
+        for job in jobs:
+            part = job.claim.flow
+            if part is not None:
+                families.add(family_of(job.claim.queue))
+                if part.parent is not None:
+                    families.add(family_of(part.parent.queue))
+        if families and isinstance(self._host.storage, Flowing):
+            try:
+                while (await self._host.storage.relay(sorted(families))).more:
+                    pass
+            except StorageError as error:  # the outcomes are recorded, and the next sweep applies the rest
+                log.debug("the outboxes were not read: %s", error)
 
     def _report(self, job: RunJob, answer: Settled) -> None:
         """Log and emit the end of a run; an error is only logged, because the outcome is recorded."""
