@@ -9,48 +9,14 @@ from typing import Any
 
 import pytest
 
-from penstock import Ended, Job, JobError, JobFailed, Penstock, SignalTimeout, State, Worker
+from penstock import Job, JobFailed, Penstock, SignalTimeout, State
 from penstock.testing import Clock
+from tests.client.flow_tasks import Calls, drain
 
 #: The storages that have flows.
 pytestmark = pytest.mark.only("memory", "sqlite")
 
 DAY = 24 * 3600
-
-
-async def drain(app: Penstock) -> None:
-    await Worker(app).drain()
-
-
-class Calls:
-    """Tasks that fail as often as a test wants, and the calls that were made."""
-
-    def __init__(self, app: Penstock) -> None:
-        self.made: list[Any] = []
-        self.broken: set[Any] = set()
-
-        @app.task(max_retries=0)
-        async def double(number: int) -> int:
-            self.made.append(number)
-            if number in self.broken:
-                raise ValueError(f"{number} is broken")
-            return 2 * number
-
-        @app.task(max_retries=0)
-        async def total(numbers: list[int], title: str = "") -> str:
-            self.made.append(("total", numbers))
-            return f"{title}{sum(numbers)}"
-
-        @app.task(max_retries=0)
-        async def ends(outcomes: list[Ended[int]]) -> list[Any]:
-            return [each.value if each.ok else each.error.message if each.error else None for each in outcomes]
-
-        @app.task(max_retries=0)
-        async def alert(title: str, why: JobError) -> str:
-            self.made.append(("alert", why.type))
-            return title
-
-        self.double, self.total, self.ends, self.alert = double, total, ends, alert
 
 
 async def test_a_chain_hands_values_on(app: Penstock) -> None:

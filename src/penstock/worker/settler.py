@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from penstock.claims import emit_settled, set_outcome, settle_all
 from penstock.errors import StorageError
 from penstock.host import AppHost
+from penstock.model.ids import family_of
 from penstock.model.job import State
 from penstock.model.outcome import Outcome
 from penstock.model.printing import count, join_names
 from penstock.storage.base import MAX_BATCH, Settled
+from penstock.storage.flowing import Flowing
 from penstock.worker.log_sender import LogSender
 from penstock.worker.pulse import RunCounts
 from penstock.worker.run import Run, RunJob, SettleFlow
