@@ -69,7 +69,6 @@ async def test_fail_fast_ends_the_flow_while_another_runs(app: Penstock) -> None
     """With `fail_fast` the first failure ends the flow, and queued nodes are cancelled."""
     calls = Calls(app)
     calls.broken = {1}
-    seen: list[Any] = []
     flow = app.flow("flows", fail_fast=True)
     flow.add(calls.double, 1)
     late = flow.add(calls.double.options(delay=60), 2)
@@ -79,7 +78,6 @@ async def test_fail_fast_ends_the_flow_while_another_runs(app: Penstock) -> None
         await run.wait()
     with pytest.raises(JobCancelled, match="FlowEnded"):
         await app.queue("double").result(late.id)
-    assert seen == []
 
 
 async def test_a_retry_of_the_node_itself_goes_on_with_the_flow(app: Penstock) -> None:
@@ -104,6 +102,7 @@ async def test_values_are_copied_although_children_are_not_kept(app: Penstock) -
     run = await flow.start(flow.add(calls.total, [node.result for node in nodes]))
     await drain(app)
     assert await run.wait() == "6"
+    await app.queue("double").delete()
 
 
 async def test_a_node_joins_a_kept_job_of_its_id(app: Penstock) -> None:

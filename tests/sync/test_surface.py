@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 import pytest
@@ -106,4 +107,4 @@ def _plain(signature: inspect.Signature) -> list[tuple[Any, ...]]:
 
 
 def _docstring(parameter: inspect.Parameter) -> tuple[Any, str]:
-    return parameter.default, str(parameter.annotation).partition(" | AsyncIterable")[0]
+    return parameter.default, re.sub(r" \| AsyncIterable\[.*?\]+", "", str(parameter.annotation))

@@ -325,8 +325,10 @@ class Queue(QueueReader, FlowCalls):
         Its schedules and limits stay, unless with `settings`.
         """
         check_flag(settings, "settings")
-        count = await (await self._host.opened()).delete_queue(self.name, settings)
+        storage = await self._host.opened()
+        count = await storage.delete_queue(self.name, settings)
         self._host.emit("queue_deleted", queue=self.name)
+        await relay_family(storage, family_of(self.name))
         return count
 
     # helpers --------------------------------------------------------------------------------------

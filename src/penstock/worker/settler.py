@@ -25,6 +25,9 @@ __all__ = ["Settler"]
 
 log = logging.getLogger("penstock.worker")
 
+#: How often the outboxes are read after outcomes were recorded, `MAX_BATCH` effects each time.
+RELAYS = 10
+
 #: How often a settle of many outcomes may fail before each is sent by itself.
 MAX_FAILURES = 2
 
@@ -132,8 +135,8 @@ class Settler:
             self._pending += [job for job in batch if job not in recorded]  # behind those of other queues
         if self._logs:
             self._logs.forget([job.claim for job in settled])
-        self._flow.settled(settled)
         await self._relay(settled)
+        self._flow.settled(settled)
         if self.counts is not None:
             self.counts.update(
                 (job.claim.queue, outcome_word(job, answer)) for job, answer in zip(settled, answers, strict=True)
@@ -146,7 +149,10 @@ class Settler:
         return error
 
     async def _relay(self, jobs: Sequence[RunJob]) -> None:
-        """Apply what the ends of jobs have left in the outboxes of their families and of those of their flows."""
+        """Apply the effects that ended jobs have left in the outboxes of their families and of those of their flows.
+
+        A long list of effects is left to the sweeps of the maintenance.
+        """
         families: set[str] = set()
         for job in jobs:
             part = job.claim.flow
@@ -156,8 +162,9 @@ class Settler:
                     families.add(family_of(part.parent.queue))
         if families and isinstance(self._host.storage, Flowing):
             try:
-                while (await self._host.storage.relay(sorted(families))).more:
-                    pass
+                for _ in range(RELAYS):
+                    if not (await self._host.storage.relay(sorted(families))).more:
+                        break
             except StorageError as error:  # the outcomes are recorded, and the next sweep applies the rest
                 log.debug("the outboxes were not read: %s", error)
 
