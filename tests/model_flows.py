@@ -756,7 +756,7 @@ class ModelFlows:
         waits_for = flow.open_among(awaited)[:3] if flow.suspended else []
         return FlowSnapshot(
             generation=flow.generation, parent=flow.parent, plan=flow.plan is not None, final=flow.final,
-            open=ends[None], ends={end: ends[end] for end in End if ends[end]},
+            needs=flow.needs, open=ends[None], ends={end: ends[end] for end in End if ends[end]},
             waits_for=tuple(flow.dependencies[number].ref for number in waits_for), wakes_at=flow.wake,
             signals=flow.wait.signals if flow.wait else (), unread=len(flow.signals),
         )  # fmt: skip

@@ -5,14 +5,17 @@ from penstock.client.answers import Cancelled, Discarded, Enqueued, JobStatus, P
 from penstock.client.app import Penstock
 from penstock.client.bulk import Bulk, BulkPreview
 from penstock.client.entry import Entry
-from penstock.client.flow import Flow, Node, Nodes, Started
+from penstock.client.flow import Flow
+from penstock.client.flow_answers import Checkpoint, Child, ChildCounts, Signalled
 from penstock.client.history import FailureGroup, HistoryPoint, Latency, QueueInfo
 from penstock.client.limits import LimitInfo
+from penstock.client.nodes import Node, Nodes
 from penstock.client.queue import Queue
 from penstock.client.reservation import Reservation
 from penstock.client.schedule_info import ScheduleInfo
 from penstock.client.schedules import Schedules
 from penstock.client.sending import Sending
+from penstock.client.started import Started
 from penstock.client.tasks import Task
 from penstock.errors import (
     AccessDenied,
@@ -24,6 +27,7 @@ from penstock.errors import (
     JobError,
     JobFailed,
     JobNotFound,
+    JournalFull,
     LeaseLost,
     NotDurable,
     NotFinished,
@@ -42,7 +46,7 @@ from penstock.errors import (
     VersionMismatch,
 )
 from penstock.model.activity import Activity, BulkAction, Release
-from penstock.model.bindings import Ended
+from penstock.model.bindings import Ended, Inputs
 from penstock.model.context import Job, Progress, current_job
 from penstock.model.cron import Cron
 from penstock.model.durability import Durability, DurabilityReport
@@ -75,6 +79,9 @@ __all__ = [
     "BulkPreview",
     "CallTimeout",
     "Cancelled",
+    "Checkpoint",
+    "Child",
+    "ChildCounts",
     "Cron",
     "Cursor",
     "Discarded",
@@ -93,6 +100,7 @@ __all__ = [
     "Flow",
     "HandlerOptions",
     "HistoryPoint",
+    "Inputs",
     "InvalidPayload",
     "Job",
     "JobCancelled",
@@ -100,6 +108,7 @@ __all__ = [
     "JobFailed",
     "JobNotFound",
     "JobStatus",
+    "JournalFull",
     "Latency",
     "LeaseLost",
     "Limit",
@@ -135,6 +144,7 @@ __all__ = [
     "Serde",
     "Signal",
     "SignalTimeout",
+    "Signalled",
     "Signed",
     "StallError",
     "Started",

@@ -50,6 +50,7 @@ __all__ = [
     "JobError",
     "JobFailed",
     "JobNotFound",
+    "JournalFull",
     "LeaseLost",
     "NotDurable",
     "NotFinished",
@@ -254,6 +255,10 @@ class PermanentError(PenstockError):
     """Raised by a handler to fail the job at once, without a retry."""
 
     kind = ErrorKind.PERMANENT
+
+
+class JournalFull(PermanentError):
+    """The journal of a job has no room for another checkpoint."""
 
 
 class StallError(PenstockError):

@@ -177,9 +177,30 @@ async def is_revived(app: Penstock, clock: Clock) -> list[Fields]:
     return [expected("enqueued"), expected("cancelled"), expected("enqueued")]
 
 
+async def waits_for_a_signal(app: Penstock, clock: Clock) -> list[Fields]:
+    @app.handler("q")
+    async def handle(payload: Any, job: Job) -> Any:
+        return await job.signal("go")
+
+    await app.queue("q").enqueue(1, id="a")
+    await Worker(app, id="w").drain()
+    await app.queue("q").signal("a", "go", 7)
+    await Worker(app, id="w").drain()
+    return [
+        expected("enqueued"),
+        by_worker("started"),
+        by_worker("suspended", 0),
+        expected("signalled"),
+        expected("resumed"),
+        by_worker("started"),
+        by_worker("completed", result=7),
+    ]
+
+
 SCENES: list[Scene] = [
     completes, is_updated_and_cancelled, fails_at_last, leads_to_others, starts_its_fail_handler, times_out,
     is_asked_to_end, makes_no_sense, is_released, loses_its_lease, is_revived,
+    waits_for_a_signal,
 ]  # fmt: skip
 
 

@@ -2,61 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from penstock import Ended, Job, JobError, JobFailed, Penstock, PermanentError, SignalTimeout, State, Worker
+from penstock import Job, JobFailed, Penstock, SignalTimeout, State
 from penstock.testing import Clock
+from tests.client.flow_tasks import Calls, drain
+
+#: The storages that have flows.
+pytestmark = pytest.mark.only("memory", "sqlite")
 
 DAY = 24 * 3600
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def app(clock: Clock) -> Penstock:
-    return Penstock("memory:", clock=clock)
-
-
-async def drain(app: Penstock) -> None:
-    await Worker(app).drain()
-
-
-class Calls:
-    """Tasks that fail as often as a test wants, and the calls that were made."""
-
-    def __init__(self, app: Penstock) -> None:
-        self.made: list[Any] = []
-        self.broken: set[Any] = set()
-
-        @app.task(max_retries=0)
-        async def double(number: int) -> int:
-            self.made.append(number)
-            if number in self.broken:
-                raise ValueError(f"{number} is broken")
-            return 2 * number
-
-        @app.task(max_retries=0)
-        async def total(numbers: list[int], title: str = "") -> str:
-            self.made.append(("total", numbers))
-            return f"{title}{sum(numbers)}"
-
-        @app.task(max_retries=0)
-        async def ends(outcomes: list[Ended[int]]) -> list[Any]:
-            return [each.value if each.ok else each.error.message if each.error else None for each in outcomes]
-
-        @app.task(max_retries=0)
-        async def alert(title: str, why: JobError) -> str:
-            self.made.append(("alert", why.type))
-            return title
-
-        self.double, self.total, self.ends, self.alert = double, total, ends, alert
 
 
 async def test_a_chain_hands_values_on(app: Penstock) -> None:
@@ -158,8 +118,11 @@ async def test_a_value_that_is_not_there_yet_cannot_be_used(app: Penstock) -> No
     flow = app.flow("flows")
     with pytest.raises(TypeError, match="not there yet"):
         print(flow.add(calls.double, 1).result + 1)
+    other = app.flow("flows")
+    other.add(calls.double, flow.add(calls.double, 1).result)
     with pytest.raises(ValueError, match="same flow"):
-        app.flow("flows").add(calls.double, flow.add(calls.double, 1).result)
+        await other.start()
+    assert await app.queues() == []
 
 
 # durable code ------------------------------------------------------------------------------------
@@ -319,13 +282,54 @@ async def _twice(job: Job) -> None:
     await job.step("one", int)
 
 
+async def _together(job: Job) -> None:
+    await asyncio.gather(job.step("one", asyncio.sleep, 0), job.step("two", asyncio.sleep, 0))
+
+
+async def _too_large(job: Job) -> None:
+    await job.step("one", str.upper, "x" * 2_000_000)
+
+
+async def _too_many(job: Job) -> None:
+    for number in range(4):
+        await job.step(str(number), int)
+
+
+async def _another_kind(job: Job) -> None:
+    if job.attempt == 1:
+        await job.step("one", int)
+        raise RuntimeError("broken")
+    await job.sleep("one", 1)
+
+
+async def _raising(job: Job) -> None:
+    app = Penstock("memory:")
+
+    @app.task
+    async def nothing() -> None: ...
+
+    await job.call("nothing", nothing.options(id="a", on_conflict="raise"))
+
+
 @pytest.mark.parametrize(
-    ("body", "text"), [(_swallow, "caught the suspension of 'nap'"), (_twice, "'one' is used twice")]
+    ("body", "kind", "text"),
+    [
+        (_swallow, "PermanentError", "caught the suspension of 'nap'"),
+        (_twice, "ValueError", "'one' is used twice"),
+        (_together, "ValueError", "one durable call at a time"),
+        (_too_large, "PermanentError", "the value of 'one' has .* bytes"),
+        (_too_many, "JournalFull", "no room for"),
+        (_another_kind, "PermanentError", "'one' was recorded as a step and is now a sleep"),
+        (_raising, "ValueError", "on_conflict"),
+    ],
 )
 async def test_a_wrong_use_fails_for_good_and_names_the_call(
-    app: Penstock, body: Callable[[Job], Any], text: str
+    app: Penstock, body: Callable[[Job], Any], kind: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    @app.handler("orders")
+    """The wrong uses of durable calls: the job fails at once, with an error that names the remedy."""
+    monkeypatch.setattr("penstock.model.durable.MAX_CHECKPOINTS", 3)
+
+    @app.handler("orders", min_backoff=0)
     async def order(payload: None, job: Job) -> None:
         await body(job)
 
@@ -334,7 +338,7 @@ async def test_a_wrong_use_fails_for_good_and_names_the_call(
         await drain(app)
         with pytest.raises(JobFailed, match=text) as failed:
             await app.queue("orders").result("a")
-        assert failed.value.error.type == PermanentError.__name__
+        assert (failed.value.error.type, failed.value.error.kind) == (kind, "permanent")
 
 
 async def test_a_fresh_retry_runs_the_steps_again(app: Penstock) -> None:

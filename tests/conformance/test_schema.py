@@ -9,26 +9,28 @@ import pytest
 
 from penstock.errors import PenstockError, StorageError, VersionMismatch
 from penstock.storage.base import Storage
-from penstock.storage.redis.keys import SCHEMA_VERSION
 from tests.servers import free_port
 from tests.support import Backend, Clock, RedisBackend, SqliteBackend, claim_all, ids, new, put1, state_of, tally
 
 pytestmark = pytest.mark.beyond_model
 
 
-def set_version(backend: Backend, version: int) -> None:
-    """Write a schema version as another Penstock would."""
+def set_version(backend: Backend, version: int) -> int:
+    """Write a schema version as another Penstock would; returns the one before."""
+    before = 0
     if isinstance(backend, SqliteBackend):
         db = backend.connect()
-        changed = db.execute("update meta set value = ? where key = 'schema'", (version,)).rowcount
+        [before] = db.execute("select value from meta where key = 'schema'").fetchone()
+        db.execute("update meta set value = ? where key = 'schema'", (version,))
         db.close()
-        assert changed == 1
     elif isinstance(backend, RedisBackend):
         key = f"{backend.namespace}:schema"
         client = backend.client()
-        assert int(client.get(key)) >= 1  # type: ignore[arg-type]
+        before = int(client.get(key))  # type: ignore[arg-type]
         client.set(key, version)
         client.close()
+    assert before >= 1
+    return before
 
 
 @pytest.mark.only("sqlite", "redis", "valkey", "cluster")
@@ -51,11 +53,11 @@ async def test_an_older_schema_is_refused_with_the_way_to_move_its_jobs(backend:
     await storage.open()
     await put1(storage, "q", "a")
     await storage.close()
-    set_version(backend, 1)
+    known = set_version(backend, 1)
     with pytest.raises(VersionMismatch, match=r"schema version 1, .*; .* export its jobs .* import"):
         await storage.open()
     await storage.close()
-    set_version(backend, SCHEMA_VERSION)
+    set_version(backend, known)
     await storage.open()
     await storage.delete_queue("q")
     await storage.close()
@@ -68,11 +70,11 @@ async def test_a_refused_storage_is_untouched(backend: Backend, clock: Clock) ->
     await storage.open()
     await put1(storage, "q", "a")
     await storage.close()
-    set_version(backend, 99)
+    known = set_version(backend, 99)
     with pytest.raises(VersionMismatch):
         await storage.open()
     await storage.close()
-    set_version(backend, SCHEMA_VERSION)
+    set_version(backend, known)
     await storage.open()
     assert await state_of(storage) == "queued"
     await storage.delete_queue("q")

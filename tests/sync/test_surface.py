@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 import pytest
@@ -13,6 +14,9 @@ from penstock.client import event_stream, reservation, tasks
 
 #: What queues, workers and keepers need of the async object, and no user of the sync one.
 INNER = {
+    "Queue": {"check_end"},
+    "Flow": {"check_open", "check_order", "foreign", "take_name"},
+    "Started": {"value"},
     "Penstock": {
         "blocking_storage",
         "codec",
@@ -43,6 +47,8 @@ INNER = {
 PAIRS = [
     (penstock.Penstock, sync.Penstock),
     (penstock.Queue, sync.Queue),
+    (penstock.Flow, sync.Flow),
+    (penstock.Started, sync.Started),
     (penstock.Bulk, sync.Bulk),
     (penstock.Schedules, sync.Schedules),
     (reservation.Reservation, sync.Reservation),
@@ -101,4 +107,4 @@ def _plain(signature: inspect.Signature) -> list[tuple[Any, ...]]:
 
 
 def _docstring(parameter: inspect.Parameter) -> tuple[Any, str]:
-    return parameter.default, str(parameter.annotation).partition(" | AsyncIterable")[0]
+    return parameter.default, re.sub(r" \| AsyncIterable\[.*?\]+", "", str(parameter.annotation))

@@ -9,10 +9,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from penstock.client.flow_answers import ChildCounts, count_children
 from penstock.errors import InvalidPayload, JobError
 from penstock.model.clock import as_datetime
 from penstock.model.context import Progress
 from penstock.model.durability import DurabilityReport
+from penstock.model.flow import GenerationRef
 from penstock.model.headers import decode_headers, user_headers
 from penstock.model.job import Snapshot, State
 from penstock.model.serde import Codec, Serde, decode
@@ -106,6 +108,9 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     ended. A completed job is done, so show 100 % for that state.
     `cost` is what a run takes from rates that count costs.
     `started_at` is when the run was claimed that is under way, or that ended the job; `finished_at` when it ended.
+    `parent` is the flow that it belongs to, and `children` are the counts of its own children, None without any.
+    A suspended job `waits_for` some jobs, of which up to three are named as (queue, id), and is resumed by the clock at
+    `wakes_at`.
     `format` is None, except for a job that newer software wrote in a format that is not known here: its
     payload and headers are empty.
     """
@@ -133,6 +138,10 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     format: int | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    parent: GenerationRef | None = None
+    children: ChildCounts | None = None
+    waits_for: tuple[tuple[str, str], ...] = ()
+    wakes_at: datetime | None = None
 
     @property
     def duration(self) -> timedelta | None:
@@ -152,6 +161,7 @@ def status_of(snapshot: Snapshot, codec: Codec) -> JobStatus:
     """Return the status for the user from a storage's snapshot."""
     known = snapshot.format is None
     headers = decode_headers(snapshot.headers)
+    part = snapshot.flow
     payload = _decode_or_bytes(codec.payload_for(snapshot.id), snapshot.payload) if known else None
     return JobStatus(
         id=snapshot.id,
@@ -166,7 +176,7 @@ def status_of(snapshot: Snapshot, codec: Codec) -> JobStatus:
         retries=snapshot.retries,
         stalls=snapshot.stalls,
         timeouts=snapshot.timeouts,
-        progress=None if snapshot.progress is None else Progress.decode(snapshot.progress),
+        progress=_progress(snapshot),
         worker=snapshot.worker,
         result=None if snapshot.result is None else _decode_or_bytes(codec.result_for(snapshot.id), snapshot.result),
         error=None if snapshot.error is None else JobError.decode(snapshot.error),
@@ -177,7 +187,20 @@ def status_of(snapshot: Snapshot, codec: Codec) -> JobStatus:
         format=snapshot.format,
         started_at=None if snapshot.started is None else as_datetime(snapshot.started),
         finished_at=None if snapshot.finished is None else as_datetime(snapshot.finished),
+        parent=None if part is None else part.parent,
+        children=None if part is None else count_children(part),
+        waits_for=() if part is None else tuple((job.queue, job.id) for job in part.waits_for),
+        wakes_at=None if part is None or part.wakes_at is None else as_datetime(part.wakes_at),
     )
+
+
+def _progress(snapshot: Snapshot) -> Progress | None:
+    """Return the progress of a run, or of an unfinished flow: ended children of all."""
+    part = snapshot.flow
+    if part is not None and part.plan and snapshot.state is State.SUSPENDED:
+        ended = sum(part.ends.values())
+        return Progress(ended / (ended + part.open) if ended else 0.0)
+    return None if snapshot.progress is None else Progress.decode(snapshot.progress)
 
 
 def _decode_or_bytes(serde: Serde, data: bytes) -> Any:

@@ -2,126 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, cast
+from collections.abc import AsyncIterable, Collection, Iterable, Mapping
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from msgspec.structs import replace
 
-from penstock.client.answers import Cancelled, JobStatus
+from penstock.aio import refused_in_plain_handlers
+from penstock.client.flow_store import FlowStore
+from penstock.client.nodes import Later, Node, Nodes, Source, StoredPlan, bind, check_plain
 from penstock.client.queue import Queue
+from penstock.client.started import Started
 from penstock.client.tasks import TaskCall
 from penstock.host import AppHost
-from penstock.model.bindings import Binding, Ended, Taken, encode_bindings
+from penstock.model.checks import check_flag
 from penstock.model.clock import Span, span_ms
-from penstock.model.flow import Condition, End, FlowPart, GenerationRef, JobRef, Notice, Plan
-from penstock.model.ids import check_name, family_of, new_id
-from penstock.model.job import NewJob
-from penstock.model.serde import decode, encode
-from penstock.storage.base import MAX_BATCH, PutStatus
-from penstock.storage.flowing import need_flowing, relay_family
+from penstock.model.flow import MAX_CHILDREN, MAX_DEPTH
+from penstock.model.headers import encode_user_headers
+from penstock.model.ids import check_name, new_id
 
-__all__ = ["Flow", "Node", "Nodes", "Started"]
+__all__ = ["Flow"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-#: The end of an upstream job on which each part of it can be had.
-_ON: dict[Taken, Condition] = {"result": "completed", "error": "failed", "outcome": "ended"}
 
-
-class _Later:
-    """Stands for a value that is not there yet; it can only be an argument of a node, or an element of a list."""
-
-    def __init__(self, nodes: list[Node[Any]], taken: Taken, many: bool) -> None:
-        self.nodes, self.many = nodes, many
-        self.taken: Taken = taken
-
-    def _refuse(self, *args: Any) -> Any:
-        raise TypeError(
-            f"the {self.taken} of a node is not there yet: hand it to add, put or map as a whole argument, or as an "
-            "element of a list"
-        )
-
-    __bool__ = __len__ = __iter__ = __add__ = __getitem__ = __call__ = __str__ = __int__ = __eq__ = _refuse  # type: ignore[assignment]
-    __hash__ = object.__hash__
-
-
-class Node(Generic[R]):
-    """A job of a plan. Its `result`, `outcome` and `error` stand for values, to be handed to other nodes."""
-
-    def __init__(self, flow: Flow, number: int, queue: str, task: TaskCall[..., Any] | None) -> None:
-        self._flow, self.number, self.queue, self.task = flow, number, queue, task
-        self.name: str | None = None
-        self.arguments: Any = None
-        self.options: dict[str, Any] = {}
-        self.bindings: list[Binding] = []
-        #: The nodes that it waits for: number of the node, condition, and whether the value is wanted.
-        self.edges: list[tuple[int, Condition, bool]] = []
-
-    @property
-    def id(self) -> str:
-        """The id of its job."""
-        own = self.options.get("id")
-        return own or f"{self._flow.id}~{self._flow.generation}/{self.name or self.number}"
-
-    @property
-    def result(self) -> R:
-        """Its result: the dependent runs if it completes."""
-        return cast("R", _Later([self], "result", False))
-
-    @property
-    def outcome(self) -> Ended[R]:
-        """How it ended: the dependent runs in any case."""
-        return cast("Ended[R]", _Later([self], "outcome", False))
-
-    @property
-    def error(self) -> Any:
-        """Its error: the dependent runs only if it fails or is cancelled."""
-        return _Later([self], "error", False)
-
-    def after(self, *nodes: Node[Any], on: Condition = "completed") -> Self:
-        """Make it wait for other nodes, without their values."""
-        for node in nodes:
-            self._flow.check(node, self)
-            self.edges.append((node.number, on, False))
-        return self
-
-    def named(self, name: str) -> Self:
-        """Give it a name, which its id ends with."""
-        check_name(name, "name")
-        if any(node.name == name for node in self._flow.nodes):
-            raise ValueError(f"two nodes are named {name!r}")
-        self.name = name
-        return self
-
-
-class Nodes(Generic[R]):
-    """The nodes that `map` made, in the order of the items."""
-
-    def __init__(self, nodes: list[Node[R]]) -> None:
-        self._nodes = nodes
-
-    def __len__(self) -> int:
-        return len(self._nodes)
-
-    def __getitem__(self, at: int) -> Node[R]:
-        return self._nodes[at]
-
-    def __iter__(self) -> Iterator[Node[R]]:
-        return iter(self._nodes)
-
-    @property
-    def results(self) -> list[R]:
-        """Their results: the dependent runs if all complete."""
-        return cast("list[R]", _Later(list(self._nodes), "result", True))
-
-    @property
-    def outcomes(self) -> list[Ended[R]]:
-        """How they ended: the dependent runs in any case."""
-        return cast("list[Ended[R]]", _Later(list(self._nodes), "outcome", True))
-
-
+@refused_in_plain_handlers(lambda flow: flow.host.driven)
 class Flow:
     """A plan: nodes are added to it, then `start` stores it."""
 
@@ -129,171 +35,199 @@ class Flow:
         self, host: AppHost, queue: Queue, id: str | None, fail_fast: bool, result_ttl: Span,
         headers: Mapping[str, str] | None,
     ) -> None:  # fmt: skip
-        self._host, self._queue = host, queue
+        self.host, self.queue = host, queue
         self.id = new_id() if id is None else check_name(id, "id")
+        #: The generation of the flow, which the ids of its children have in them.
         self.generation = new_id()[-10:]
-        self._fail_fast, self._ttl = fail_fast, span_ms(result_ttl, "result_ttl")
-        self._headers = dict(headers or {})
+        check_flag(fail_fast, "fail_fast")
+        encode_user_headers(headers)
+        self.fail_fast, self.ttl = fail_fast, span_ms(result_ttl, "result_ttl")
+        self.headers = dict(headers or {})
         self.nodes: list[Node[Any]] = []
+        self.sources: list[Source] = []
+        #: The node of another plan that this one is included by.
+        self.included_as: Node[Any] | None = None
+        self._names: set[str] = set()
+        self._maps = 0
+        self._foreign: list[Node[Any]] = []
+        self._store: FlowStore | None = None
+
+    def __repr__(self) -> str:
+        return f"<Flow {self.id!r} in {self.queue.name!r} with {len(self.nodes)} nodes>"
 
     def add(self, task: TaskCall[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Node[R]:
         """Add the call of a task; arguments may be results of other nodes."""
-        node: Node[R] = Node(self, len(self.nodes), task.queue.name, task)
-        node.options = task.job_options()
-        bound = task.definition.parameters.bind(args, kwargs)
-        node.arguments = self._bind(node, bound)
-        self.nodes.append(node)
-        return node
+        return cast("Node[R]", self._add(task, args, kwargs))
 
-    def map(self, task: TaskCall[Concatenate[T, ...], R], items: Iterable[T] | Nodes[T], /) -> Nodes[R]:
-        """Add the call of a task for each item, or for the result of each node."""
+    def map(
+        self, task: TaskCall[Concatenate[T, ...], R], items: Iterable[T] | AsyncIterable[T] | Nodes[T], /
+    ) -> Nodes[R]:
+        """Add the call of a task for each item, or for the result of each node.
+
+        An iterator, also an async one, is read while the flow is stored: it may give up to 1,000,000 items.
+        """
+        if isinstance(items, Later):
+            raise TypeError("map takes the nodes themselves: flow.map(task, nodes), not nodes.results")
         if isinstance(items, Nodes):
-            values: list[Any] = [node.result for node in cast("Nodes[Any]", items)]
+            upstream = cast("Nodes[Any]", items)
+            if upstream.source is not None:
+                return self._map_source(task, upstream.source, upstream)
+            values: Iterable[Any] = [node.result for node in upstream]
+        elif isinstance(items, str | bytes | Mapping):
+            raise TypeError(f"items must be a list or an iterator of items, not {type(cast('Any', items)).__name__}")
+        elif isinstance(items, Collection):
+            values = cast("Collection[Any]", items)
+        elif isinstance(items, Iterable | AsyncIterable):
+            source = Source(cast("Any", items))
+            self.sources.append(source)
+            return self._map_source(task, source, None)
         else:
-            values = list(items)
-        return Nodes([cast("Node[R]", cast("Any", self).add(task, value)) for value in values])
+            raise TypeError(f"items must be a list or an iterator of items, not {type(items).__name__}")
+        nodes = [cast("Node[R]", self._add(task, (value,), {})) for value in values]
+        return Nodes(self, nodes, cast("TaskCall[..., R]", task))
 
     def put(self, queue: str, payload: Any, **options: Any) -> Node[Any]:
         """Add a job of a queue with a handler; values of a payload that is a dict may be results of other nodes."""
-        node: Node[Any] = Node(self, len(self.nodes), queue, None)
+        node = self._node(check_name(queue, "queue"), None, options)
+        if isinstance(payload, dict):
+            node.arguments = bind(node, cast("dict[str, Any]", payload))
+        else:
+            check_plain(payload, "payload")
+            node.arguments = payload
+        return self._append(node)
+
+    def include(self, plan: Flow, result: Node[R], /) -> Node[R]:
+        """Add another plan as one node, which ends with it and has the result of one of its nodes.
+
+        Its nodes may use values of nodes that were added here before. It is stored with this flow.
+        """
+        if not isinstance(plan, Flow):
+            raise TypeError(f"include takes a plan, not {type(plan).__name__}")
+        plan.check_open()
+        if plan is self or self._depth_below(plan) + self._depth() > MAX_DEPTH:
+            raise ValueError(f"a plan cannot include itself, and plans are at most {MAX_DEPTH} deep")
+        if result.flow is not plan:
+            raise ValueError("the result must be a node of the plan that is included")
+        if plan.sources:
+            raise ValueError("a plan with an iterator cannot be included: give its map a list")
+        node = self._node(plan.queue.name, result.task, {})
+        node.plan, node.plan_result = plan, result
+        for each in plan.foreign:
+            if each.flow is not self:
+                self._foreign.append(each)
+        plan.included_as = node
+        return self._append(node)
+
+    async def start(self, result: Node[R] | Nodes[R] | None = None) -> Started[R]:
+        """Store the flow; its jobs run from now on. A flow of this id that is alive is joined.
+
+        After an error, call it again within a minute: it goes on where it stopped, and stores nothing twice. A flow of
+        more than 1,000 nodes, or 4 MB, or with an iterator is stored in parts; its nodes run as soon as they are there.
+        """
+        self._check_start(result)
+        if self._store is None:
+            self._store = FlowStore(self, result)
+        enqueued = await self._store.store()
+        return Started(self.host, self.queue, self.id, enqueued, result)
+
+    # checks --------------------------------------------------------------------------------------
+
+    @property
+    def foreign(self) -> list[Node[Any]]:
+        """The nodes of other plans that its nodes use."""
+        return self._foreign
+
+    def check_order(self, node: Node[Any], user: Node[Any]) -> None:
+        """Raise if a node of this flow is not before the one that uses it; those of other flows are checked later."""
+        of = node.flow
+        if of is self:
+            if node.number >= user.number:
+                raise ValueError("a node can only use nodes of the same flow that were added before it")
+            return
+        while of is not self and of.included_as is not None:
+            of = of.included_as.flow
+        if of is not self:
+            self._foreign.append(node)
+
+    def take_name(self, name: str) -> None:
+        """Raise if another node has this name."""
+        if name in self._names:
+            raise ValueError(f"two nodes are named {name!r}: names are for one node each")
+        self._names.add(name)
+
+    def check_open(self) -> None:
+        """Raise if the plan is stored, or part of another one."""
+        if self._store is not None:
+            raise ValueError("the flow was started: make another one with app.flow()")
+        if self.included_as is not None:
+            raise ValueError("the plan is part of another one already: make another one with app.flow()")
+
+    def _check_start(self, result: Any) -> None:
+        if self.included_as is not None:
+            raise ValueError("the plan is part of another one: start that")
+        if self._foreign:
+            node = self._foreign[0]
+            raise ValueError(
+                f"{node!r} is not of the same flow: a node can only use nodes of its plan, or of one that includes it"
+            )
+        if result is None:
+            return
+        if isinstance(result, Later):
+            raise TypeError("start takes the node itself: start(node), not start(node.result)")
+        if not isinstance(result, Node | Nodes):
+            raise TypeError(f"result must be a node or nodes, not {type(result).__name__}")
+        if result.flow is not self:
+            raise ValueError("the result must be a node of this flow")
+
+    def _depth(self) -> int:
+        depth, outer = 1, self.included_as
+        while outer is not None:
+            depth, outer = depth + 1, outer.flow.included_as
+        return depth
+
+    def _depth_below(self, plan: StoredPlan) -> int:
+        inner = [self._depth_below(node.plan) for node in plan.nodes if node.plan is not None]
+        return 1 + max(inner, default=0)
+
+    # nodes ---------------------------------------------------------------------------------------
+
+    def _node(self, queue: str, task: TaskCall[..., Any] | None, options: dict[str, Any]) -> Node[Any]:
+        self.check_open()
+        if options.get("on_conflict") == "raise":
+            raise ValueError('a node cannot have on_conflict="raise": it joins the job that has its id')
+        if len(self.nodes) >= MAX_CHILDREN:
+            raise ValueError(f"a flow has at most {MAX_CHILDREN} nodes: include other plans")
+        node: Node[Any] = Node(self, len(self.nodes), queue, task)
         node.options = options
-        node.arguments = self._bind(node, cast("dict[str, Any]", payload)) if isinstance(payload, dict) else payload
+        return node
+
+    def _append(self, node: Node[Any]) -> Node[Any]:
+        for at, binding in enumerate(node.bindings):
+            if binding.count is None:  # the values of an iterator: their dependencies come after the others
+                first = len(node.edges) + binding.first
+                node.bindings[at] = replace(binding, first=first, step=len(node.sources))
         self.nodes.append(node)
         return node
 
-    def check(self, node: Node[Any], user: Node[Any]) -> None:
-        """Raise if a node is not of this flow, or not before the one that uses it."""
-        if node.number >= user.number or node.number >= len(self.nodes) or self.nodes[node.number] is not node:
-            raise ValueError("a node can only use nodes of the same flow that were added before it")
+    def _add(self, task: TaskCall[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Node[Any]:
+        if not isinstance(task, TaskCall):
+            raise TypeError(f"add and map take a task of the app, not {type(task).__name__}; put is for handlers")
+        definition = task.definition
+        node = self._node(task.queue.name, task, task.job_options())
+        bound = definition.parameters.bind(args, kwargs)
+        node.arguments = bind(node, bound, definition.parameters.inputs)
+        taken = {binding.argument for binding in node.bindings}
+        definition.check({name: value for name, value in node.arguments.items() if name not in taken})
+        return self._append(node)
 
-    def _bind(self, node: Node[Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return arguments without values that are not there yet, and note where these go."""
-        plain = dict(arguments)
-        for name, value in arguments.items():
-            if isinstance(value, _Later):
-                plain[name] = [] if value.many else None
-                self._take(node, value, name, None)
-            elif isinstance(value, list | tuple):
-                items = list(cast("Iterable[Any]", value))
-                later = [(at, each) for at, each in enumerate(items) if isinstance(each, _Later)]
-                for at, each in later:
-                    items[at] = None
-                    self._take(node, each, name, at)
-                if later:
-                    plain[name] = items
-        return plain
-
-    def _take(self, node: Node[Any], later: _Later, argument: str, position: int | None) -> None:
-        first = len(node.edges)
-        for each in later.nodes:
-            self.check(each, node)
-            node.edges.append((each.number, _ON[later.taken], True))
-        numbers = tuple(range(first, len(node.edges)))
-        node.bindings.append(Binding(argument, numbers, later.taken, later.many, position))
-
-    # storing -------------------------------------------------------------------------------------
-
-    async def start(self, result: Node[R] | Nodes[R] | None = None) -> Started[R]:
-        """Store the flow; its jobs run from now on. A flow of this id that is alive is joined."""
-        storage = await self._host.opened()
-        flows = need_flowing(storage)
-        wanted: list[Node[Any]] = [result] if isinstance(result, Node) else list(result or ())
-        default = encode(self._host.codec(self._queue.name).result_for(self.id), None, "result")
-        plan = Plan(wanted[0].number if isinstance(result, Node) else None, self._fail_fast, self._ttl, default=default)
-        refs = tuple(JobRef(node.queue, node.id) for node in self.nodes)
-        large = len(self.nodes) >= MAX_BATCH
-        part = FlowPart(generation=self.generation, dependencies=() if large else refs, plan=plan, open=large)
-        options: dict[str, Any] = {"id": self.id} | ({"headers": self._headers} if self._headers else {})
-        top = replace(self._host.new_job(self._queue.name, None, options), flow=part)
-        jobs = [self._job(node, {each.number for each in wanted}) for node in reversed(self.nodes)]
-        if not large:
-            [answer, *_] = await storage.put([top, *jobs])
-        else:
-            [answer] = await storage.put([top])
-            for at in range(0, len(refs), MAX_BATCH):
-                await flows.extend(self._queue.name, self.id, self.generation, refs[at : at + MAX_BATCH], at)
-            for at in range(0, len(jobs), MAX_BATCH):
-                await storage.put(jobs[at : at + MAX_BATCH])
-                await flows.extend(self._queue.name, self.id, self.generation, (), 0)
-            await flows.extend(self._queue.name, self.id, self.generation, (), len(refs), True)
-        await relay_family(storage, family_of(self._queue.name))
-        return Started(self._host, self._queue, self.id, answer.status is PutStatus.SUSPENDED, result)
-
-    def _job(self, node: Node[Any], wanted: set[int]) -> NewJob:
-        """Return the job of a node, with the notices to the flow and to its dependents."""
-        options: dict[str, Any] = {"id": node.id, **node.options}
-        if self._headers:
-            own = cast("dict[str, str]", options.get("headers") or {})
-            options["headers"] = {**self._headers, **own}
-        required = node.number in wanted
-        later = [
-            (each, n, on, wants)
-            for each in self.nodes
-            for n, (to, on, wants) in enumerate(each.edges)
-            if to == node.number
-        ]
-        handled = any(on != "completed" for _, _, on, _ in later)
-        to_flow = Notice(self._queue.name, self.id, self.generation, node.number, "ended", required, handled, required)
-        sent = [
-            Notice(each.queue, each.id, self.generation, n, cast("Condition", on), wants)
-            for each, n, on, wants in later
-        ]
-        refs = tuple(JobRef(self.nodes[to].queue, self.nodes[to].id) for to, _, _ in node.edges)
-        part = FlowPart(
-            generation=self.generation, parent=GenerationRef(self._queue.name, self.id, self.generation),
-            notices=(to_flow, *sent), dependencies=refs, binds=encode_bindings(node.bindings),
-        )  # fmt: skip
-        return replace(self._host.new_job(node.queue, node.arguments, options), flow=part)
-
-
-class Started(Generic[R]):
-    """A flow that was stored; `enqueued` is False if a flow of its id was there already."""
-
-    def __init__(self, host: AppHost, queue: Queue, id: str, enqueued: bool, result: Node[R] | Nodes[R] | None) -> None:
-        self._host, self._queue, self._result = host, queue, result
-        self.id, self.enqueued = id, enqueued
-
-    def __repr__(self) -> str:
-        return f"<Started {self.id!r} in {self._queue.name!r}>"
-
-    async def status(self) -> JobStatus | None:
-        """Return the status of the flow."""
-        return await self._queue.status(self.id)
-
-    async def wait(self, timeout: Span | None = None) -> R:
-        """Wait for the end of the flow; returns the value of its result node, or raises as `Queue.wait` does."""
-        await self._queue.wait(self.id, timeout)
-        return await self.result()
-
-    async def result(self) -> R:
-        """Return the value of the result node; raises as `Queue.result` does."""
-        await self._queue.result(self.id)
-        if self._result is None:
-            return cast("R", None)
-        nodes = [self._result] if isinstance(self._result, Node) else list(self._result)
-        values = await self._values({node.number: node for node in nodes})
-        found = [values[node.number] for node in nodes]
-        return cast("R", found[0] if isinstance(self._result, Node) else found)
-
-    async def _values(self, nodes: Mapping[int, Node[Any]]) -> dict[int, Any]:
-        """Return the values of nodes, as the flow has kept them."""
-        flows, after, more = need_flowing(await self._host.opened()), -1, True
-        values: dict[int, Any] = {}
-        while more:
-            page = await flows.dependencies(self._queue.name, self.id, after)
-            for entry in page.dependencies if page is not None else ():
-                after = entry.number
-                node = nodes.get(entry.number)
-                if node is not None and entry.end is End.COMPLETED and entry.value is not None:
-                    value = decode(self._host.codec(entry.queue).result_for(entry.id), entry.value)
-                    values[entry.number] = value if node.task is None else node.task.definition.convert_result(value)
-            more = page is not None and page.more
-        return values
-
-    async def cancel(self, running: Literal["refuse", "forget", "signal", "kill"] | None = None) -> Cancelled:
-        """Cancel the flow, and its unfinished children; `running` decides about running ones."""
-        return await self._queue.cancel(self.id, running)
-
-    async def retry(self) -> bool:
-        """Run the failed and cancelled children again; False if the flow has not ended so."""
-        return await self._queue.retry(self.id) == 1
+    def _map_source(
+        self, task: TaskCall[Concatenate[T, ...], R], source: Source, upstream: Nodes[Any] | None
+    ) -> Nodes[R]:
+        self.check_open()
+        if upstream is not None and upstream.flow is not self:
+            raise ValueError("the nodes of an iterator can only be used in their own plan")
+        nodes: Nodes[R] = Nodes(self, [], cast("TaskCall[..., R]", task))
+        nodes.source, nodes.upstream, nodes.mark = source, upstream, f"m{self._maps}"
+        self._maps += 1
+        source.maps.append(nodes)
+        return nodes

@@ -1,4 +1,4 @@
-"""The calls of a queue that concern flows most: signals to jobs, and retries, which revive children too."""
+"""The calls of a queue that concern flows most: signals, retries, and what is recorded with durable jobs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock.aio import refused_in_plain_handlers
+from penstock.client.answers import Page
+from penstock.client.flow_answers import Checkpoint, Child, Signalled, as_number, checkpoint_of, children_of
+from penstock.client.queue_reader import as_state
+from penstock.errors import InvalidPayload
 from penstock.host import AppHost
-from penstock.model.flow import SignalStatus
+from penstock.model.checks import check_flag, check_page
 from penstock.model.ids import check_name, family_of
+from penstock.model.job import State, StateName
 from penstock.model.serde import encode
 from penstock.storage.base import MAX_BATCH
 from penstock.storage.flowing import need_flowing, relay_family
@@ -18,7 +23,7 @@ __all__ = ["FlowCalls"]
 
 @refused_in_plain_handlers(lambda queue: queue._host.driven)
 class FlowCalls:
-    """The part of a queue that retries its jobs and sends signals to them."""
+    """The part of a queue that retries its jobs, sends signals to them, and shows journals and children."""
 
     name: str
     _host: AppHost
@@ -29,8 +34,8 @@ class FlowCalls:
         With `completed=True` completed jobs too: they run once more, and their results are dropped. With `fresh=True`
         what their runs have recorded is forgotten. A flow runs its failed and cancelled children again.
         """
-        if not isinstance(completed, bool):
-            raise TypeError(f"completed must be True or False, not {type(completed).__name__}")
+        check_flag(completed, "completed")
+        check_flag(fresh, "fresh")
         wanted = [check_name(id, "ids") for id in ([ids] if isinstance(ids, str) else ids)]
         storage = await self._host.opened()
         revived = 0
@@ -44,13 +49,62 @@ class FlowCalls:
         await relay_family(storage, family_of(self.name))
         return revived
 
-    async def signal(self, id: str, name: str, value: Any = None) -> SignalStatus:
-        """Send a signal to a job, which its handler reads by `job.signal(name)`; returns what became of it.
-
-        "delivered": the job waited for it. "kept": it is there for a later wait, also before the first run. "full":
-        there are 1,000 unread ones. "finished" and "not_found": there is no such job any more.
-        """
+    async def signal(self, id: str, name: str, value: Any = None) -> Signalled:
+        """Send a signal to a job, which its handler reads by `job.signal(name)`; true if the job got or will get it."""
         check_name(id, "id")
         check_name(name, "name")
         data = encode(self._host.codec(self.name).result_for(id), value, "value of a signal")
-        return await need_flowing(await self._host.opened()).signal(self.name, id, name, data)
+        if len(data) > self._host.max_payload:
+            raise InvalidPayload(
+                f"the value of signal {name!r} is {len(data)} bytes, more than max_payload ({self._host.max_payload}): "
+                "send a reference to it"
+            )
+        answer = Signalled(await need_flowing(await self._host.opened()).signal(self.name, id, name, data))
+        if answer:
+            self._host.emit("signalled", queue=self.name, id=id)
+        if answer is Signalled.DELIVERED:
+            self._host.emit("resumed", queue=self.name, id=id)
+        return answer
+
+    async def journal(self, id: str) -> list[Checkpoint]:
+        """Return what the runs of a job have recorded, oldest first; none if there is no such job."""
+        check_name(id, "id")
+        flows = need_flowing(await self._host.opened())
+        serde = self._host.codec(self.name).result_for(id)
+        found: list[Checkpoint] = []
+        after, more = 0, True
+        while more:
+            page = await flows.read_journal(self.name, id, after)
+            for each in () if page is None else page.checkpoints:
+                found.append(checkpoint_of(each, serde))
+                after = each.n
+            more = page is not None and page.more
+        return found
+
+    async def children(
+        self, id: str, state: State | StateName | None = None, after: str | None = None, limit: int = 100
+    ) -> Page[Child]:
+        """Return a page of the children of a job, of one state or of all; `after` is the cursor of the page before."""
+        check_name(id, "id")
+        check_page(after, limit, most=MAX_BATCH)
+        wanted = None if state is None else as_state(state)
+        storage = await self._host.opened()
+        [snapshot] = await storage.get(self.name, [id])
+        part = None if snapshot is None else snapshot.flow
+        if part is None:
+            return Page()
+        first = 0 if part.plan else part.needs
+        at = first - 1 if after is None else max(as_number(after), first - 1)
+        found: list[Child] = []
+        while True:
+            page = await need_flowing(storage).dependencies(self.name, id, at, limit)
+            entries = [] if page is None else page.dependencies
+            for entry, child in zip(entries, await children_of(self._host, storage, entries), strict=True):
+                at = entry.number
+                if wanted is None or child.state is wanted:
+                    found.append(child)
+                if len(found) == limit:
+                    last = page is not None and not page.more and entry is entries[-1]
+                    return Page(found, None if last else str(at))
+            if page is None or not page.more:
+                return Page(found)

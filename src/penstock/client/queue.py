@@ -46,11 +46,11 @@ from penstock.model.checks import check_flag, check_text
 from penstock.model.clock import Moment, Span, as_datetime, milliseconds, span_ms
 from penstock.model.hooks import Within
 from penstock.model.ids import check_name, family_of, new_id, new_ids, new_token
-from penstock.model.job import FINISHED, NewJob, State, StateName
+from penstock.model.job import FINISHED, NewJob, Snapshot, State, StateName
 from penstock.model.limit import EveryGroup, Limit
 from penstock.model.presets import NO_PRESET
 from penstock.model.serde import decode, encode
-from penstock.storage.base import CANCEL_MODES, MAX_BATCH, CancelMode, DiscardAnswer, Put, PutStatus, Storage
+from penstock.storage.base import CANCEL_MODES, MAX_BATCH, CancelMode, DiscardAnswer, EndNotice, Put, PutStatus, Storage
 from penstock.storage.flowing import relay_family
 from penstock.storage.observing import need_observing
 
@@ -325,8 +325,10 @@ class Queue(QueueReader, FlowCalls):
         Its schedules and limits stay, unless with `settings`.
         """
         check_flag(settings, "settings")
-        count = await (await self._host.opened()).delete_queue(self.name, settings)
+        storage = await self._host.opened()
+        count = await storage.delete_queue(self.name, settings)
         self._host.emit("queue_deleted", queue=self.name)
+        await relay_family(storage, family_of(self.name))
         return count
 
     # helpers --------------------------------------------------------------------------------------
@@ -514,8 +516,17 @@ class Queue(QueueReader, FlowCalls):
                 self._host.emit("cancelled", queue=self.name, id=id)
         return answers
 
+    async def wait_end(self, id: str, timeout: Span | None = None) -> None:
+        """Wait for the end of a job, and raise as `wait` does; the result itself is not decoded."""
+        await self._host.opened()
+        self._check_completed(await self._wait_snapshot(id, _seconds(timeout)))
+
     async def _wait_result(self, id: str, timeout: float | None, *, read_first: bool = True) -> Any:
         """Return the result of a job once it has finished; raises the reason if it has none."""
+        return self._result(await self._wait_snapshot(id, timeout, read_first=read_first))
+
+    async def _wait_snapshot(self, id: str, timeout: float | None, *, read_first: bool = True) -> Snapshot | EndNotice:
+        """Return the end of a job once it has finished; raises `JobNotFound` or `CallTimeout`."""
         results: ResultWaiter = self._host.results
         snapshot = await results.wait(self.name, id, timeout, read_first=read_first)
         if snapshot is None:
@@ -529,7 +540,7 @@ class Queue(QueueReader, FlowCalls):
                 "and goes on; wait() for it again, or cancel() it",
                 id,
             )
-        return self._result(snapshot)
+        return snapshot
 
 
 def about_storing(error: StorageUnavailable, jobs: Sequence[NewJob]) -> StorageUnavailable:
@@ -578,6 +589,6 @@ async def _chunks(entries: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[
         if chunk:
             yield chunk
         return
-    iterator = iter(entries)
-    while chunk := list(islice(iterator, CHUNK)):
+    left = iter(entries)
+    while chunk := list(islice(left, CHUNK)):
         yield chunk

@@ -189,8 +189,19 @@ class QueueReader:
     def _status(self, snapshot: Snapshot) -> JobStatus:
         return status_of(snapshot, self._host.codec(self.name))
 
+    async def check_end(self, id: str) -> None:
+        """Raise as `result` does if a job has no result; the result itself is not decoded."""
+        snapshot = await self._get(id)
+        if snapshot is None:
+            raise JobNotFound(f"there is no job {id!r} in queue {self.name!r}")
+        self._check_completed(snapshot)
+
     def _result(self, snapshot: Snapshot | EndNotice) -> Any:
         """Return the result of a completed job; raises `NotFinished`, `JobCancelled` or `JobFailed` in other states."""
+        self._check_completed(snapshot)
+        return decode(self._host.codec(self.name).result_for(snapshot.id), snapshot.result or b"")
+
+    def _check_completed(self, snapshot: Snapshot | EndNotice) -> None:
         about = f"job {snapshot.id!r} in queue {self.name!r}"
         if snapshot.state not in FINISHED:
             raise NotFinished(f"{about} is {snapshot.state}")
@@ -201,7 +212,6 @@ class QueueReader:
         if snapshot.state is State.FAILED:
             error = JobError.decode(snapshot.error or b"")
             raise JobFailed(f"{about} failed: {error.type}: {error.message}", error)
-        return decode(self._host.codec(self.name).result_for(snapshot.id), snapshot.result or b"")
 
 
 def as_state(value: State | StateName) -> State:

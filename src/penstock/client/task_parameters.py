@@ -12,9 +12,11 @@ import msgspec
 
 from penstock.client.entry import TaskOptions
 from penstock.errors import PermanentError
+from penstock.model.bindings import Inputs
 from penstock.model.context import Job
 from penstock.model.formats import mismatch
 from penstock.model.handler import read_annotation
+from penstock.model.plain_job import Job as PlainJob
 from penstock.model.serde import Serde
 
 __all__ = ["Parameters", "check_function"]
@@ -41,7 +43,9 @@ class Parameters:
                 raise TypeError(f"{title}: {name!r} cannot be annotated Job: there is one job for each run")
         given = [each for each in self._signature.parameters.values() if each.name not in self._job_names]
         self._payload_signature = self._signature.replace(parameters=given)
-        fields = [_field(each, hints[each.name]) for each in given]
+        #: The types of the parameters that read the results of other jobs page by page, annotated `Inputs[...]`.
+        self._inputs = {name: _item_type(hint) for name, hint in hints.items() if _is_inputs(hint)}
+        fields = [_field(each, hints[each.name]) for each in given if each.name not in self._inputs]
         self._types = {each[0]: each[1] for each in fields}
         #: The type of the payload: an object with the parameters' names.
         self.type = msgspec.defstruct(
@@ -58,6 +62,16 @@ class Parameters:
             return dict(self._payload_signature.bind(*args, **kwargs).arguments)
         except TypeError as error:
             raise TypeError(f"{self._name}(): {error}{self._option_hint(kwargs)}") from None
+
+    @property
+    def inputs(self) -> frozenset[str]:
+        """The parameters that read the results of other jobs page by page."""
+        return frozenset(self._inputs)
+
+    def check_inputs(self, payload: Mapping[str, Any]) -> None:
+        """Raise `TypeError` if a parameter is given that reads the results of other jobs."""
+        for name in self._inputs.keys() & payload.keys():
+            raise TypeError(f"{self._name}(): {name!r} takes the results of other jobs: call it in a flow, with inputs")
 
     def check(self, payload: Mapping[str, Any], serde: Serde) -> None:
         """Check the arguments in a payload against their annotations; raises `TypeError`, which names the argument.
@@ -79,13 +93,15 @@ class Parameters:
                 return f"; options go before the call: {self._name}.options({name}=...)"
         return ""
 
-    def arguments(self, payload: Any, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def arguments(self, payload: Any, job: Job | PlainJob) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the positional and keyword arguments of the function for a payload; raises `PermanentError`."""
         found = self._by_name(payload)
         bound = inspect.BoundArguments(self._signature, {})  # type: ignore[arg-type]
         for name, parameter in self._signature.parameters.items():
             if name in self._job_names:
                 bound.arguments[name] = job
+            elif name in self._inputs:
+                bound.arguments[name] = job.inputs(name, self._inputs[name])
             elif (value := found.get(name, MISSING)) is not MISSING:
                 bound.arguments[name] = value
             elif parameter.kind is Kind.VAR_POSITIONAL:
@@ -155,8 +171,18 @@ def _require_instance(kind: type, value: Any) -> Any:
 def _is_job(hint: Any) -> bool:
     """Return whether a parameter takes the running job: it is annotated `Job` or `Job | None`."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return Job in typing.get_args(hint)
-    return hint is Job
+        return any(_is_job(each) for each in typing.get_args(hint))
+    return hint is Job or hint is PlainJob
+
+
+def _is_inputs(hint: Any) -> bool:
+    return hint is Inputs or typing.get_origin(hint) is Inputs
+
+
+def _item_type(hint: Any) -> Any:
+    """Return the type of the values that `Inputs[...]` gives."""
+    arguments = typing.get_args(hint)
+    return arguments[0] if arguments else Any
 
 
 def _field(parameter: inspect.Parameter, hint: Any) -> tuple[str, Any] | tuple[str, Any, Any]:

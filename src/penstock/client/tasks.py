@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from penstock.aio import refused_in_plain_handlers
 from penstock.client.answers import Enqueued
-from penstock.client.entry import Entry, TaskOptions
+from penstock.client.entry import Entry, TaskOptions, options_of
 from penstock.client.keys import task_keys
 from penstock.client.queue import Queue
 from penstock.client.task_parameters import Parameters, check_function
@@ -23,7 +23,7 @@ from penstock.model.hints import no_task_attribute
 from penstock.model.options import HandlerArguments
 from penstock.model.serde import Codec, Serde, decode, encode, innermost
 
-__all__ = ["Task", "TaskCall", "TaskDecorator"]
+__all__ = ["Task", "TaskCall", "TaskDecorator", "TaskEntry"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,9 +43,14 @@ class TaskDefinition:
     def payload(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the payload of a call; wrong arguments are a `TypeError`, which names the first of them."""
         payload = self.parameters.bind(args, kwargs)
+        self.parameters.check_inputs(payload)
+        self.check(payload)
+        return payload
+
+    def check(self, payload: Mapping[str, Any]) -> None:
+        """Check the arguments of a call, or some of them; wrong ones are a `TypeError`, which names the first."""
         if self.checked:
             self.parameters.check(payload, self.host.codec(self.queue.name).payload)
-        return payload
 
     def convert_result(self, value: Any) -> Any:
         """Convert a result to the type of the return annotation, which the queue does not know."""
@@ -54,6 +59,21 @@ class TaskDefinition:
             return value
         serde = self.host.codec(self.queue.name).result
         return decode(serde, encode(serde, value, "result"), wanted)
+
+
+class TaskEntry(Entry, Generic[R]):
+    """The entry of a call of a task, as `task.entry(...)` returns it."""
+
+    __slots__ = ("task",)
+
+    def __init__(self, task: TaskCall[..., R], payload: Any, **options: Any) -> None:
+        super().__init__(payload, **options)
+        #: The task that is called.
+        self.task = task
+
+    def job_options(self) -> dict[str, Any]:
+        """Return the options of the entry."""
+        return dict(options_of(self))
 
 
 @refused_in_plain_handlers(lambda task: task.definition.host.driven)
@@ -93,9 +113,13 @@ class TaskCall(Generic[P, R]):
         """Return the options of the next call that are options of a job."""
         return self._job_options()
 
-    def entry(self, *args: P.args, **kwargs: P.kwargs) -> Entry:
-        """Return the entry of a call, for `enqueue_many`; wrong arguments are a `TypeError`."""
-        return Entry(self.payload(*args, **kwargs), **self._job_options())
+    def returned(self, value: Any) -> R:
+        """Convert a result to the type of the return annotation, which the queue does not know."""
+        return cast("R", self.definition.convert_result(value))
+
+    def entry(self, *args: P.args, **kwargs: P.kwargs) -> TaskEntry[R]:
+        """Return the entry of a call, for `enqueue_many` and `job.gather`; wrong arguments are a `TypeError`."""
+        return TaskEntry(self, self.payload(*args, **kwargs), **self._job_options())
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Add a job that calls the function with these arguments; wrong ones are a `TypeError` at once."""

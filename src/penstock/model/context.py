@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Generator, Mapping
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import Any, Protocol, cast
 
 import msgspec
 
 from penstock.errors import UNREADABLE, escaped
-from penstock.model.clock import Moment, Span, as_datetime, milliseconds, span_ms
-from penstock.model.durable import Cursor, Durable, DurableServices, DurableTask, Signal
+from penstock.model.bindings import Inputs, InputServices, inputs_of
+from penstock.model.clock import as_datetime
+from penstock.model.durable import Durable, DurableServices, Leave
+from penstock.model.durable_calls import DurableCalls
 from penstock.model.flow import GenerationRef
 from penstock.model.headers import decode_headers, user_headers
 from penstock.model.history import LOG_LEVELS, LogLevel
@@ -21,11 +23,6 @@ from penstock.model.options import HandlerOptions
 from penstock.model.tick import Tick, read_tick
 
 __all__ = ["CURRENT", "Cancellation", "HeldJob", "Job", "JobInfo", "JobServices", "Progress", "current_job"]
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-T = TypeVar("T")
 
 #: The longest message of a progress report, in characters: a longer one is cut.
 MAX_MESSAGE = 1_000
@@ -165,12 +162,21 @@ class JobServices(Protocol):
 
     def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob: ...
 
+    def stopping(self) -> bool:
+        """Return whether the worker stops, so that long runs should end."""
+        ...
 
-class Job(JobInfo):
+    def now(self) -> float:
+        """Return the time of the worker's event loop (seconds)."""
+        ...
+
+
+class Job(JobInfo, DurableCalls):
     """The running job that a handler gets: its facts, its progress, its follow-up jobs, and its cancellation."""
 
     __slots__ = {
         "_durable": None,
+        "_held": None,
         "_services": None,
         "cancelled": "Whether the end of this run was requested, by a cancel or because the lease was lost: "
         "`if job.cancelled`, or `await job.cancelled`.",
@@ -180,8 +186,9 @@ class Job(JobInfo):
     cancelled: Cancellation
     follow_ups: list[NewJob]
 
-    def __init__(self, claim: Claim, services: JobServices) -> None:
+    def __init__(self, claim: Claim, services: JobServices, held: HeldJob | None = None) -> None:
         super().__init__(claim)
+        self._held = held
         self._services = services
         self.cancelled = Cancellation()
         self.follow_ups = []
@@ -217,7 +224,10 @@ class Job(JobInfo):
         self.follow_ups.append(new)
         return new.id
 
-    # durable code --------------------------------------------------------------------------------
+    @property
+    def parent(self) -> GenerationRef | None:
+        """The flow that the job belongs to, or None."""
+        return None if self._claim.flow is None else self._claim.flow.parent
 
     @property
     def durable(self) -> Durable | None:
@@ -226,67 +236,17 @@ class Job(JobInfo):
 
     def _journal(self) -> Durable:
         if self._durable is None:
-            self._durable = Durable(self._claim, cast("DurableServices", self._services))
+            self._durable = Durable(self._claim, cast("DurableServices", self._services), self._leave)
         return self._durable
 
-    @property
-    def parent(self) -> GenerationRef | None:
-        """The flow that the job belongs to, or None."""
-        return None if self._claim.flow is None else self._claim.flow.parent
+    def _leave(self) -> Leave | None:
+        if self.cancelled:
+            return "cancel"
+        return "pause" if self._held is not None and self._held.should_pause() else None
 
-    def key(self, name: str) -> str:
-        """Return a text that is the same in every run of this job, for other systems to recognise a repetition by."""
-        return self._journal().key(name)
-
-    @overload
-    async def step(self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
-
-    @overload
-    async def step(self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
-
-    async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Call a function once and record its value: later runs of the job return that.
-
-        The function runs again if the record was lost with its worker. The value is the recorded one, also the first
-        time: a tuple is a list in both.
-        """
-        return await self._journal().step(name, fn, args, kwargs)
-
-    async def sleep(self, name: str, delay: Span | None = None, *, until: Moment | None = None) -> None:
-        """Suspend the job for a time, or until one. It holds no worker meanwhile, and no attempt is counted."""
-        if (delay is None) == (until is None):
-            raise ValueError("give one of delay and until")
-        at = None if until is None else milliseconds(until, "until")
-        await self._journal().sleep(name, None if delay is None else span_ms(delay, "delay"), at)
-
-    async def signal(self, name: str, type: Any = Any, *, timeout: Span | None = None) -> Any:
-        """Return the next signal of this name, and suspend the job until it comes; raises `SignalTimeout`.
-
-        The nth wait for a name gets the nth signal, also one that came before the first run.
-        """
-        ms = None if timeout is None else span_ms(timeout, "timeout")
-        return (await self._journal().signal((name,), type, ms)).value
-
-    async def any_signal(self, *names: str, timeout: Span | None = None) -> Signal:
-        """Return the next signal of one of these names, as `signal` does."""
-        ms = None if timeout is None else span_ms(timeout, "timeout")
-        return await self._journal().signal(names, Any, ms)
-
-    async def cursor(self, name: str, default: T, *, every: Span = 1.0) -> Cursor[T]:
-        """Return a position that the next run goes on from; it has the default at first."""
-        return await self._journal().cursor(name, default, every)
-
-    async def call(self, name: str, task: DurableTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call a task in a job of its own, suspend this job until that has ended, and return the result.
-
-        A failure raises `JobFailed`. Unless it is caught, this job fails for good; its retry runs the child again.
-        """
-        [result] = await self._journal().children(name, task, [task.payload(*args, **kwargs)])
-        return result
-
-    async def map(self, name: str, task: DurableTask[Concatenate[T, ...], R], items: Iterable[T], /) -> list[R]:
-        """Call a task for each item, in jobs of their own, as `call` does; returns the results in order."""
-        return await self._journal().children(name, task, [task.payload(item) for item in items])
+    def inputs(self, name: str, type: Any) -> Inputs[Any]:
+        """Return the values that an argument reads page by page. For tasks."""
+        return inputs_of(self._claim, cast("InputServices", self._services), name, type)
 
 
 class HeldJob(Protocol):
@@ -303,6 +263,10 @@ class HeldJob(Protocol):
 
     @property
     def cancelled(self) -> bool: ...
+
+    def should_pause(self) -> bool:
+        """Return whether a long run should end soon: its worker stops, or half of its timeout is over."""
+        ...
 
 
 #: The job whose handler runs in this task or thread; of a batch, its first one.

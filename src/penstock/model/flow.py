@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from hashlib import blake2b
 from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from penstock.errors import ErrorKind, JobError
+from penstock.model.ids import MAX_NAME_BYTES
 
 __all__ = [
     "ABANDONED",
@@ -16,6 +18,8 @@ __all__ = [
     "FOLLOW_UPS",
     "JOURNAL_BYTES",
     "JOURNAL_ENTRIES",
+    "MAX_CHILDREN",
+    "MAX_DEPTH",
     "MAX_EFFECTS",
     "MAX_SIGNALS",
     "UNMET_MS",
@@ -44,6 +48,7 @@ __all__ = [
     "flow_error",
     "is_met",
     "plain_generation",
+    "short_id",
     "signal_value",
     "unmet_error",
 ]
@@ -69,6 +74,9 @@ MAX_EFFECTS = 1_000
 #: The number of the first dependency of a plan on a follow-up job of one of its children. Those that the producer
 #: stores have lower numbers, so that a plan can be extended while its first children end.
 FOLLOW_UPS = 1 << 30
+
+#: The children of one job at most, and how deep flows may contain flows.
+MAX_CHILDREN, MAX_DEPTH = 1_000_000, 100
 
 #: The checkpoints and dependencies that come along with a claim at most, together.
 JOURNAL_ENTRIES = 1_000
@@ -243,13 +251,15 @@ class FlowSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     `open` is the number of open dependencies, and `ends` that of the others by how they ended. `waits_for` names up to
     three open ones of those that the job waits for now. `wakes_at` (ms) is when it is resumed by the clock, `signals`
-    are the names that it waits for. `final` is False while `extend` adds to it.
+    are the names that it waits for. `final` is False while `extend` adds to it. `needs` is the number of dependencies
+    that it had before its first run: of a plan they are its children, of other jobs the children come after them.
     """
 
     generation: str
     parent: GenerationRef | None = None
     plan: bool = False
     final: bool = True
+    needs: int = 0
     open: int = 0
     ends: dict[End, int] = {}
     waits_for: tuple[JobRef, ...] = ()
@@ -275,6 +285,11 @@ class Relayed(msgspec.Struct, frozen=True, gc=False):
 #: What became of a signal: a waiting job got it, it is kept for a later wait, there are too many, or the job has ended
 #: or does not exist.
 SignalStatus = Literal["delivered", "kept", "full", "finished", "not_found"]
+
+
+def short_id(id: str) -> str:
+    """Return the id of a child, or a digest of it if it is too long."""
+    return id if len(id.encode()) <= MAX_NAME_BYTES else blake2b(id.encode(), digest_size=16).hexdigest()
 
 
 def plain_generation(created: int) -> str:

@@ -9,11 +9,11 @@ from msgspec import UNSET, UnsetType
 
 from penstock.client.answers import Cancelled, Discarded, Enqueued, JobStatus, Page
 from penstock.client.entry import CommonOptions, JobOptions
+from penstock.client.flow_answers import Checkpoint, Child, Signalled
 from penstock.client.history import FailureGroup, HistoryPoint, HistorySpan, QueueInfo
 from penstock.client.limits import LimitInfo
 from penstock.client.queue import Queue as AsyncQueue
 from penstock.model.clock import Moment, Span
-from penstock.model.flow import SignalStatus
 from penstock.model.history import Attempt, Line
 from penstock.model.job import NewJob, State, StateName
 from penstock.model.limit import EveryGroup, Limit
@@ -84,6 +84,10 @@ class Queue:
     def wait(self, id: str, timeout: Span | None = None) -> Any:
         """Wait for a job that was enqueued earlier and return its result; raises as `call` does."""
         return self._backends.run_blocking("wait()", self._loop_queue().wait(id, timeout))
+
+    def wait_end(self, id: str, timeout: Span | None = None) -> None:
+        """Wait for the end of a job, and raise as `wait` does; the result itself is not decoded."""
+        self._backends.run_blocking("wait()", self._loop_queue().wait_end(id, timeout))
 
     def reserve(self, limit: int = 1, wait: Span | None = None, lease: Span | None = None) -> list[Reservation]:
         """Reserve up to `limit` jobs to work on here: as soon as there is one, none after `wait` seconds.
@@ -209,13 +213,19 @@ class Queue:
         """
         return self._run(self._queue().retry(ids, completed=completed, fresh=fresh))
 
-    def signal(self, id: str, name: str, value: Any = None) -> SignalStatus:
-        """Send a signal to a job, which its handler reads by `job.signal(name)`; returns what became of it.
-
-        "delivered": the job waited for it. "kept": it is there for a later wait, also before the first run. "full":
-        there are 1,000 unread ones. "finished" and "not_found": there is no such job any more.
-        """
+    def signal(self, id: str, name: str, value: Any = None) -> Signalled:
+        """Send a signal to a job, which its handler reads by `job.signal(name)`; true if the job got or will get it."""
         return self._run(self._queue().signal(id, name, value))
+
+    def journal(self, id: str) -> list[Checkpoint]:
+        """Return what the runs of a job have recorded, oldest first; none if there is no such job."""
+        return self._run(self._queue().journal(id))
+
+    def children(
+        self, id: str, state: State | StateName | None = None, after: str | None = None, limit: int = 100
+    ) -> Page[Child]:
+        """Return a page of the children of a job, of one state or of all; `after` is the cursor of the page before."""
+        return self._run(self._queue().children(id, state, after, limit))
 
     def discard(self, ids: str | Iterable[str]) -> list[Discarded]:
         """Delete jobs for good, whether they wait or have finished; a running one is refused.

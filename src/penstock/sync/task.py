@@ -13,7 +13,7 @@ from penstock.client.answers import Enqueued
 from penstock.client.entry import Entry, TaskOptions
 from penstock.client.tasks import Task as AsyncTask
 from penstock.client.tasks import TaskCall as AsyncTaskCall
-from penstock.client.tasks import TaskDefinition
+from penstock.client.tasks import TaskDefinition, TaskEntry
 from penstock.model.clock import Span
 from penstock.model.hints import no_task_attribute
 from penstock.sync.backends import BackendApp, SyncBackends
@@ -73,8 +73,17 @@ class TaskCall(Generic[P, R]):
         """Return the options of the next call that are options of a job."""
         return self._task.job_options()
 
-    def entry(self, *args: P.args, **kwargs: P.kwargs) -> Entry:
-        """Return the entry of a call, for `enqueue_many`; wrong arguments are a `TypeError`."""
+    @property
+    def definition(self) -> TaskDefinition:
+        """The declaration of the task. For durable calls."""
+        return self._task.definition
+
+    def returned(self, value: Any) -> R:
+        """Convert a result to the type of the return annotation, which the queue does not know."""
+        return self._task.returned(value)
+
+    def entry(self, *args: P.args, **kwargs: P.kwargs) -> TaskEntry[R]:
+        """Return the entry of a call, for `enqueue_many` and `job.gather`; wrong arguments are a `TypeError`."""
         return self._task.entry(*args, **kwargs)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from penstock.errors import ErrorKind, InvalidPayload, PermanentError
-from penstock.model.bindings import fill
+from penstock.model.bindings import fill, is_filled
 from penstock.model.context import CURRENT
 from penstock.model.durable import DurableServices, Suspension
 from penstock.model.fingerprint import error_of
@@ -106,18 +106,20 @@ class Executor:
             if routine.batch:
                 return await self._execute_batch(run, routine)
             job = run.jobs[0]
-            if job.claim.flow is not None and job.claim.flow.binds:
+            if job.claim.flow is not None and job.claim.flow.binds and is_filled(job.claim.flow.binds):
                 await self._fill(job)
             payload = self._payload(routine, job)
             if self._hooks:
                 value = await self._within_hooks(run, routine, payload, job.job if routine.takes_job else None, [job])
                 if isinstance(value, Thrown):
+                    await self._save_cursors(job)
                     return self._failed(run, value.error)
             elif routine.is_async:
                 value = await (routine.function(payload, job.job) if routine.takes_job else routine.function(payload))
             else:
                 value = await self._in_thread(routine, payload, job.job if routine.takes_job else None)
                 if isinstance(value, Thrown):
+                    await self._save_cursors(job)
                     return self._failed(run, value.error)
             if isinstance(value, Outcome):
                 return [self._ended(run, job, value, routine)]
@@ -136,8 +138,8 @@ class Executor:
         assert claim.flow is not None
         try:
             _, entries = await cast("DurableServices", job.services).journal(claim)
-            found = {entry.number: entry for entry in entries}
-            filled = fill(claim.payload, claim.flow.binds, self._codec, claim.queue, claim.id, found)
+            needed = [entry for entry in entries if entry.number < claim.flow.needs]
+            filled = fill(claim.payload, claim.flow.binds, self._codec, claim.queue, claim.id, needed)
         except InvalidPayload as error:
             raise _invalid_payload(error) from None
         job.claim = msgspec.structs.replace(claim, payload=filled)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from penstock.errors import LeaseLost, StorageUnavailable
 from penstock.host import AppHost
 from penstock.model.context import Progress
-from penstock.model.flow import Checkpoint, DependencyEntry, NewCheckpoint
+from penstock.model.durable_children import refusal
+from penstock.model.flow import Checkpoint, DependencyEntry, DependencyPage, NewCheckpoint
 from penstock.model.history import LogLevel
 from penstock.model.job import Claim, NewJob
 from penstock.model.printing import escape_controls
@@ -23,6 +24,8 @@ from penstock.worker.log_sender import LogSender
 __all__ = ["WorkerJobServices"]
 
 log = logging.getLogger("penstock.worker")
+
+T = TypeVar("T")
 
 
 class PendingReport:
@@ -43,6 +46,8 @@ class WorkerJobServices:
         #: The id of the worker.
         self.worker = worker
         self._loop = asyncio.get_running_loop()
+        #: Returns whether the worker stops, so that long runs should end.
+        self.stopping: Callable[[], bool] = lambda: False
         self.log_sender = LogSender(host)
 
     def report(self, claim: Claim, progress: Progress) -> Awaitable[bool]:
@@ -56,6 +61,20 @@ class WorkerJobServices:
     def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob:
         """Build a follow-up job, checked and encoded."""
         return self._host.new_job(queue, payload, options)
+
+    def now(self) -> float:
+        """Return the time of the event loop (seconds)."""
+        return self._loop.time()
+
+    def wait_for(self, call: Awaitable[T]) -> T:
+        """Wait for a call in the thread of a plain handler; raises `ValueError` on an event loop, which would stop."""
+        coroutine = cast("Coroutine[Any, Any, T]", call)
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        coroutine.close()
+        raise refusal("a durable call of a plain handler waits in its thread: write the handler as `async def` instead")
 
     @property
     def max_payload(self) -> int:
@@ -91,6 +110,10 @@ class WorkerJobServices:
             entries += found.dependencies
             found = await flows.dependencies(claim.queue, claim.id, entries[-1].number) if found.more else None
         return checkpoints, entries
+
+    async def dependency_page(self, claim: Claim, after: int) -> DependencyPage | None:
+        """Return the dependencies of a job with higher numbers than `after`, as many as one call gives."""
+        return await need_flowing(self._host.storage).dependencies(claim.queue, claim.id, after)
 
     async def _send(self, claim: Claim, progress: Progress) -> bool:
         try:

@@ -35,6 +35,10 @@ BEAT, PRESENCE = 10.0, 25.0
 REAP = (2.0, 5.0)
 
 
+#: How often (seconds) the families of other workers' queues are listed.
+LIST_EVERY = 30.0
+
+
 class Maintenance:
     """Sends heartbeats, takes back jobs whose lease expired, and purges finished ones whose time is over."""
 
@@ -43,6 +47,8 @@ class Maintenance:
         asked: Callable[[WorkerRequest], None],
         stats: RunStats | None = None,
     ) -> None:  # fmt: skip
+        self._others: list[str] = []
+        self._list_at = 0.0
         self._host = host
         self._worker = worker
         self._queues = queues
@@ -76,12 +82,24 @@ class Maintenance:
         return self._rest
 
     async def _relay(self) -> None:
-        """Apply the messages of the outboxes of the families of its queues."""
+        """Apply the messages of the outboxes of the families of its queues, and of another family, each in turn.
+
+        A flow may be in a family that no worker serves: its messages, and its producer that fell silent, are found so.
+        """
         storage = self._host.storage
         if isinstance(storage, Flowing) and self._queues:
-            families = sorted({family_of(queue) for queue in self._queues})
-            while (await storage.relay(families)).more:
+            families = {family_of(queue) for queue in self._queues}
+            other = await self._other_family(families)
+            while (await storage.relay(sorted(families | other))).more:
                 pass
+
+    async def _other_family(self, own: set[str]) -> set[str]:
+        """Return the next family of others; they are listed anew when all had their turn, at most twice a minute."""
+        now = asyncio.get_running_loop().time()
+        if not self._others and now >= self._list_at:
+            self._list_at = now + LIST_EVERY
+            self._others = sorted({family_of(queue) for queue in await self._host.storage.queues()} - own)
+        return {self._others.pop()} if self._others else set()
 
     async def started_at(self) -> int:
         """Return when (ms) the worker started, by the storage's clock; sends the first heartbeat if need be."""

@@ -13,6 +13,7 @@ from penstock.model.handler import Handler
 from penstock.model.job import Claim, NewJob
 from penstock.model.options import HandlerOptions, JobBounds, rules_for
 from penstock.model.outcome import Outcome
+from penstock.model.plain_job import Job as PlainJob
 from penstock.storage.base import ClaimRef, Settlement
 
 __all__ = ["Interruption", "Run", "RunFlow", "RunJob", "SettleFlow", "slots_of", "units_of"]
@@ -69,8 +70,19 @@ class RunJob:
     def job(self) -> Job:
         """The job as its handler sees it."""
         if self._job is None:
-            self._job = Job(self.claim, self.services)
+            run = self.run
+            plain = run is not None and not run.handler.signature.is_async
+            self._job = (PlainJob if plain else Job)(self.claim, self.services, self)
         return self._job
+
+    def should_pause(self) -> bool:
+        """Return whether a long run should end soon: its worker stops, or half of its timeout is over."""
+        if self.services.stopping():
+            return True
+        run = self.run
+        if run is None or run.deadline is None or run.timeout is None:
+            return False
+        return self.services.now() > run.deadline - run.timeout / 2
 
     @property
     def cancelled(self) -> bool:

@@ -95,6 +95,7 @@ class WorkerRuntime:
             host, worker, [] if self.replaceable else self._queues, self._outage, self._maintenance,
             self._claimer.take_asked,
         )  # fmt: skip
+        self._services.stopping = lambda: self._claimer.stopping
         self._claiming = self._new_claiming("claim", self._claim, self._claimer.doze)
         self._settling = Loop("settle", self._settler.step, self._outage, answers=lambda: self._settler.rounds)
         self._renewing = Loop(

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from penstock.claims import emit_settled, set_outcome, settle_all
 from penstock.errors import StorageError
 from penstock.host import AppHost
+from penstock.model.ids import family_of
 from penstock.model.job import State
 from penstock.model.outcome import Outcome
 from penstock.model.printing import count, join_names
 from penstock.storage.base import MAX_BATCH, Settled
+from penstock.storage.flowing import Flowing
 from penstock.worker.log_sender import LogSender
 from penstock.worker.pulse import RunCounts
 from penstock.worker.run import Run, RunJob, SettleFlow
@@ -21,6 +24,9 @@ from penstock.worker.run_log import log_run, outcome_word
 __all__ = ["Settler"]
 
 log = logging.getLogger("penstock.worker")
+
+#: How often the outboxes are read after outcomes were recorded, `MAX_BATCH` effects each time.
+RELAYS = 10
 
 #: How often a settle of many outcomes may fail before each is sent by itself.
 MAX_FAILURES = 2
@@ -132,6 +138,7 @@ class Settler:
             self._pending += [job for job in batch if job not in recorded]  # behind those of other queues
         if self._logs:
             self._logs.forget([job.claim for job in settled])
+        await self._relay(settled)
         self._flow.settled(settled)
         if self.counts is not None:
             self.counts.update(
@@ -143,6 +150,26 @@ class Settler:
                 self._report(job, answer)
             job.run = None
         return error
+
+    async def _relay(self, jobs: Sequence[RunJob]) -> None:
+        """Apply the effects that ended jobs have left in the outboxes of their families and of those of their flows.
+
+        A long list of effects is left to the sweeps of the maintenance.
+        """
+        families: set[str] = set()
+        for job in jobs:
+            part = job.claim.flow
+            if part is not None:
+                families.add(family_of(job.claim.queue))
+                if part.parent is not None:
+                    families.add(family_of(part.parent.queue))
+        if families and isinstance(self._host.storage, Flowing):
+            try:
+                for _ in range(RELAYS):
+                    if not (await self._host.storage.relay(sorted(families))).more:
+                        break
+            except StorageError as error:  # the outcomes are recorded, and the next sweep applies the rest
+                log.debug("the outboxes were not read: %s", error)
 
     def _report(self, job: RunJob, answer: Settled) -> None:
         """Log and emit the end of a run; an error is only logged, because the outcome is recorded."""

@@ -29,7 +29,8 @@ def flow_snapshot(tx: Transaction, queue: QueueRow, job: JobRow) -> FlowSnapshot
     names = tx.all("dependencies_open_names", row.job, *row.numbers) if suspended else []
     wait = row.wait if suspended else None
     return FlowSnapshot(
-        generation=row.generation, parent=row.parent, plan=row.has(PLAN), final=row.has(FINAL), open=row.open,
+        generation=row.generation, parent=row.parent, plan=row.has(PLAN), final=row.has(FINAL),
+        needs=row.needs, open=row.open,
         ends={end: count for end, count in zip(End, row.ends, strict=True) if count},
         waits_for=tuple(JobRef(*name) for name in names),
         wakes_at=None if not suspended or job.until in (None, FOREVER) else job.until,

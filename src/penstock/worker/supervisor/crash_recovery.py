@@ -61,6 +61,14 @@ class ClosedServices:
         """Refuse to build a follow-up job."""
         raise AssertionError("the run is over")
 
+    def stopping(self) -> bool:
+        """Return that it does not matter."""
+        return False
+
+    def now(self) -> float:
+        """Refuse to return the time."""
+        raise AssertionError("the run is over")
+
 
 class CrashRecovery:
     """Settles the claims of dead children.
