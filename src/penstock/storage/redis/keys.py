@@ -60,6 +60,7 @@ QUEUE_KEYS: dict[str, str] = {
     "ticks": "sorted set, by bytes: 't' + next tick + name, 'e' + expiry + name, 'n' + name of schedules",
     "attempts": "hash id -> its failed attempts: see _histories.lua",
     "log": "hash id -> the lines that its runs have logged",
+    "stream": "hash h + id -> head, c + number + id -> chunk of the parts that its runs have emitted",
     "waits": "hash id -> the clients that wait for its end, each with secret (32 bytes) and channel; "
     "after an id NUL and 'r': readers of its histories",
     "wake": "list of at most one element, which wakes one idle worker",
