@@ -23,14 +23,14 @@ from penstock.storage.base import Cancel, Complete, Fail, Release, Resolution, R
 
 @dataclass
 class Histories:
-    """The failed attempts of a job, the lines of its log and the parts of its stream, with the numbers of entries there ever were."""
+    """The failed attempts of a job, its log and its stream, with the numbers of entries there ever were."""
 
     attempts: list[HistoryEntry] = field(default_factory=list[HistoryEntry])
     log: list[HistoryEntry] = field(default_factory=list[HistoryEntry])
     #: The run whose lines came last, and the number of its last line.
     mark: tuple[str, int] = ("", 0)
     stream: list[HistoryEntry] = field(default_factory=list[HistoryEntry])
-    #: The run whose parts came last, the number of its last part, and the number of the stream at which it began, less 1.
+    #: The run whose parts came last, the number of its last part, and the number of the last part before the run.
     part_mark: tuple[str, int, int] = ("", 0, 0)
 
     def add_attempt(

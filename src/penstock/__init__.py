@@ -13,6 +13,7 @@ from penstock.client.reservation import Reservation
 from penstock.client.schedule_info import ScheduleInfo
 from penstock.client.schedules import Schedules
 from penstock.client.sending import Sending
+from penstock.client.streams import Stream
 from penstock.client.tasks import Task
 from penstock.errors import (
     AccessDenied,
@@ -51,7 +52,7 @@ from penstock.model.encryption import Encrypted, Signed
 from penstock.model.events import Event
 from penstock.model.every import Every
 from penstock.model.failure import Failure
-from penstock.model.history import Attempt, Line
+from penstock.model.history import Attempt, Line, Part
 from penstock.model.hooks import Running
 from penstock.model.job import State, Update
 from penstock.model.limit import EVERY, Limit, Rate
@@ -112,6 +113,7 @@ __all__ = [
     "NotSupported",
     "Outcome",
     "Page",
+    "Part",
     "Penstock",
     "PenstockError",
     "PermanentError",
@@ -142,6 +144,7 @@ __all__ = [
     "StorageError",
     "StorageUnavailable",
     "StorageUnusable",
+    "Stream",
     "Task",
     "Tick",
     "Totals",

@@ -6,7 +6,19 @@ from penstock.sync.events import EventStream
 from penstock.sync.queue import Queue
 from penstock.sync.reservation import Reservation
 from penstock.sync.schedules import Schedules
+from penstock.sync.streams import Stream
 from penstock.sync.task import Task, TaskCall
 from penstock.sync.worker import Worker
 
-__all__ = ["Bulk", "EventStream", "Penstock", "Queue", "Reservation", "Schedules", "Task", "TaskCall", "Worker"]
+__all__ = [
+    "Bulk",
+    "EventStream",
+    "Penstock",
+    "Queue",
+    "Reservation",
+    "Schedules",
+    "Stream",
+    "Task",
+    "TaskCall",
+    "Worker",
+]

@@ -1,4 +1,4 @@
-"""report and read: progress, log lines and parts of runs, and the histories of jobs; with the entry for a failed attempt."""
+"""report and read: progress, lines and parts of runs, the histories of jobs, and the entry of a failed attempt."""
 
 from __future__ import annotations
 
