@@ -41,7 +41,7 @@ def values(entries: list[HistoryEntry]) -> list[bytes]:
 
 
 async def test_a_stream_has_the_parts_of_all_runs_in_order(storage: Storage, clock: Clock) -> None:
-    """Parts have their number, time and attempt, and say where their run began."""
+    """Parts have their number, time and attempt, and the number at which their run began."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     assert await emit(storage, claim, b"one", b"")

@@ -173,7 +173,7 @@ class Queue(QueueReader, FlowCalls, StreamCalls):
         A job that has the id already is joined. The iteration ends when the job has completed; if it fails or is
         cancelled it raises `JobFailed` or `JobCancelled` after the last part.
         """
-        return Stream(self, None, 0, lambda: self.enqueue_awaited(payload, options))
+        return Stream(self._host, self, None, 0, lambda: self.enqueue_awaited(payload, options))
 
     async def wait(self, id: str, timeout: Span | None = None) -> Any:
         """Wait for a job that was enqueued earlier and return its result; raises as `call` does."""

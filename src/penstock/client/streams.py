@@ -27,7 +27,6 @@ class StreamQueue(Protocol):
     """The queue of a stream."""
 
     name: str
-    _host: AppHost
 
     async def wait(self, id: str, timeout: Span | None = None) -> Any: ...
 
@@ -41,12 +40,14 @@ class Stream:
 
     def __init__(
         self,
+        host: AppHost,
         queue: StreamQueue,
         id: str | None,
         after: int,
         put: Callable[[], Awaitable[Enqueued]] | None = None,
         convert: Callable[[Any], Any] | None = None,
     ) -> None:
+        self._host = host
         self._queue = queue
         self._id = id
         self._after = after
@@ -88,7 +89,7 @@ class Stream:
 
     async def _read(self, id: str) -> None:
         """Take the next parts, after a wait if there are none; raises if the job ended otherwise than completed."""
-        storage, name = await self._queue._host.opened(), self._queue.name
+        storage, name = await self._host.opened(), self._queue.name
         recording = need_recording(storage)
         [job] = await storage.get(name, [id])  # before the parts: after the end there are no more
         page = await recording.read(name, id, "stream", self._after, PAGE)
@@ -103,7 +104,7 @@ class Stream:
             await recording.wait_history(name, id, "stream", self._after, WAIT)
 
     def _take(self, id: str, entries: list[HistoryEntry]) -> None:
-        serde = self._queue._host.codec(self._queue.name).result_for(id)
+        serde = self._host.codec(self._queue.name).result_for(id)
         for entry in entries:
             found = read_part(entry)
             if found is not None:
@@ -130,4 +131,4 @@ class StreamCalls:
         check_name(id, "id")
         if after is not None and (isinstance(after, bool) or not isinstance(after, int)):
             raise TypeError(f"after must be the number of a part, not {type(after).__name__}")
-        return Stream(self, id, min(max(after or 0, 0), LARGEST))
+        return Stream(self._host, self, id, min(max(after or 0, 0), LARGEST))

@@ -126,9 +126,8 @@ class TaskCall(Generic[P, R]):
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> Stream:
         """Return the stream of a new job that calls the function; the first step of the iteration enqueues it."""
         payload, options = self.payload(*args, **kwargs), cast("Any", self._job_options())
-        return Stream(
-            self.queue, None, 0, lambda: self.queue.enqueue_awaited(payload, options), self.definition.convert_result
-        )
+        put = lambda: self.queue.enqueue_awaited(payload, options)  # noqa: E731
+        return Stream(self.definition.host, self.queue, None, 0, put, self.definition.convert_result)
 
     async def _entries(self, calls: AsyncIterable[Any]) -> AsyncIterator[Entry]:
         async for call in calls:

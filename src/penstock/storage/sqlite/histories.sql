@@ -25,7 +25,7 @@ SELECT n, size, mark FROM histories WHERE queue = ? AND id = ? AND kind = ? ORDE
 INSERT OR REPLACE INTO histories (queue, id, kind, n, at, attempt, size, mark, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: history_trim
--- Delete the oldest entries of a log or stream: up to a number, and up to so many bytes.
+-- Delete the oldest entries of a log or stream: up to a number, and up to a sum of bytes.
 DELETE FROM histories WHERE queue = ? AND id = ? AND kind = ? AND (n <= ? OR size - length(data) < ?)
 
 -- name: history_job

@@ -25,8 +25,8 @@ SCHEDULE_COLUMNS = (
 
 #: The columns of the part of a job in flows, in the order of `flow_rows.GenerationRow`.
 GENERATION_COLUMNS = (
-    "job", "queue", "generation", "parent", "flags", "extended_at", "fresh", "needs", "total", "adopted", "closed", "opening",
-    "waiting", "first", "count", "wait", "cancel_ttl", "ended", "n_open", "n_ended", "plan", "binds",
+    "job", "queue", "generation", "parent", "flags", "extended_at", "fresh", "needs", "total", "adopted", "closed",
+    "opening", "waiting", "first", "count", "wait", "cancel_ttl", "ended", "n_open", "n_ended", "plan", "binds",
 )  # fmt: skip
 
 
