@@ -72,6 +72,9 @@ QUEUES: dict[str, HandlerArguments | None] = {
     "walk/failures": None,
     "walk/calm": None,
     "walk/rare": None,
+    "scene": None,
+    "scene/side": None,
+    "scene/failures": None,
 }
 
 #: The queues that take no more than this many waiting jobs.

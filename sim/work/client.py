@@ -41,6 +41,8 @@ class Shared:
         self.stopping = self.closing = False
         #: The network of the run, for clients that lose hints on purpose.
         self.network: Any = None
+        #: Checks that the storage has found nothing damaged in a queue.
+        self.check_damage: Callable[[str], None] = lambda queue: None
         #: Whether schedules may still put jobs.
         self.ticking = True
         #: The ids that were put, by queue.
