@@ -75,6 +75,7 @@ QUEUES: dict[str, HandlerArguments | None] = {
     "scene": None,
     "scene/side": None,
     "scene/failures": None,
+    "quiet": None,
 }
 
 #: The queues that take no more than this many waiting jobs.

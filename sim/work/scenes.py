@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SCENES"]
 
-STAGE, SIDE, FAILED = "scene", "scene/side", "scene/failures"
+STAGE, SIDE, FAILED, QUIET = "scene", "scene/side", "scene/failures", "quiet"
 
 LEASE = 3000
 
@@ -83,20 +83,20 @@ async def run_past_expiry(stager: Stager) -> None:
 
 
 async def lose_head(stager: Stager) -> None:
-    """Let the next job of a group leave in several ways: its turn goes to the following one."""
+    """Let the next job of a group without limits leave in several ways: its turn goes to the following one."""
     storage = stager.storage
     for way in range(4):
         group = stager.new_id()
-        jobs = _jobs(stager, group, 3)
+        jobs = [NewJob(queue=QUIET, id=stager.new_id(), payload=b"s", group=group) for _ in range(3)]
         await storage.put(jobs)
-        await stager.settle(await stager.claim(STAGE, LEASE), [Complete(b"", 0)])
+        await stager.settle(await stager.claim(QUIET, LEASE), [Complete(b"", 0)])
         if way == 3:
-            update = NewJob(queue=STAGE, id=jobs[1].id, payload=b"s", group=group, update=Update(), delay=1000)
+            update = NewJob(queue=QUIET, id=jobs[1].id, payload=b"s", group=group, update=Update(), delay=1000)
             await storage.put([update])
         else:
-            await storage.cancel(STAGE, [jobs[1].id], "refuse", (0, 500, 9000)[way])
-        await stager.settle(await stager.claim(STAGE, LEASE), [Complete(b"", 0)])
-        await storage.cancel(STAGE, [job.id for job in jobs])
+            await storage.cancel(QUIET, [jobs[1].id], "refuse", (0, 500, 9000)[way])
+        await stager.settle(await stager.claim(QUIET, LEASE), [Complete(b"", 0)])
+        await storage.cancel(QUIET, [job.id for job in jobs])
 
 
 async def update_after_promotion(stager: Stager) -> None:

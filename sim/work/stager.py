@@ -17,8 +17,8 @@ from sim.work.scenes import SCENES
 
 __all__ = ["STAGES", "Stager"]
 
-#: The queues of the scenes.
-STAGES = ("scene", "scene/side", "scene/failures")
+#: The queues of the scenes; the last never has a limit.
+STAGES = ("scene", "scene/side", "scene/failures", "quiet")
 
 #: How long (ms) the claims are that end what a scene has left.
 BRIEFLY = 500
@@ -38,11 +38,9 @@ class Stager(Client):
             with contextlib.suppress(PenstockError):
                 await scene(self)
             await self._end_jobs()
-        while not self.shared.stopping:
-            await asyncio.sleep(1.0)
-        while await self._left():
+        while not self.shared.stopping or await self._left():
             await self._end_jobs()
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(4.0)
 
     # for the scenes -------------------------------------------------------------------------------
 
