@@ -164,7 +164,7 @@ async def purge_and_reuse(stager: Stager) -> None:
 
 
 async def follow_up_elsewhere(stager: Stager) -> None:
-    """Complete a run with a follow-up in another queue of its family, to which alone somebody may listen."""
+    """Complete a run with a follow-up in another queue of its family, the only one that may have a listener."""
     storage = stager.storage
     await storage.put(_jobs(stager, None, 1))
     then = (NewJob(queue=SIDE, id=stager.new_id(), payload=b"t"),)

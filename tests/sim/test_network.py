@@ -196,6 +196,16 @@ def test_a_clock_that_is_ahead_is_so_for_one_call() -> None:
     assert moves == [(2.0, 0), (-2.0, 1)]
 
 
+def test_a_clock_can_be_ahead_for_all_calls_of_a_node() -> None:
+    """A node may ask that the storage's clock is ahead while its calls are carried out."""
+    wire, moves = Wire(), list[tuple[float, int]]()
+    wire.network.move_clock = lambda seconds: moves.append((seconds, len(wire.log)))
+    wire.network.ahead["n"] = 5.0
+    wire.call("a")
+    wire.scheduler.run_for(1)
+    assert moves == [(5.0, 0), (-5.0, 1)]
+
+
 def test_a_clock_is_ahead_for_some_verbs_and_more_often_for_some_nodes() -> None:
     """No call that ends leases meets a clock that is ahead; calls of a node with a bias meet it more often."""
     faults = Faults(0, {"clock_ahead"}, 1.0, lambda: 0.0)
