@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from penstock import Job, Penstock, State, Worker
+from penstock.errors import StorageUnavailable
 from penstock.storage.base import Report, Reported
 from penstock.worker import log_sender
 from tests.support import eventually
@@ -213,3 +214,40 @@ async def test_a_release_that_is_no_text_stops_no_heartbeat(app: Penstock, monke
         [worker] = await eventually(app.workers)
     assert worker.release == "v\\udcff"
     assert [release.name for release in await app.releases()] == [worker.release]
+
+
+async def test_a_lease_lost_while_the_last_lines_are_sent_ends_without_an_outcome(
+    app: Penstock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The storage does not answer the report of the last lines until the lease is over: no settle follows."""
+    lost, settles = asyncio.Event(), 0
+    app.on("lease_lost")(lambda event: lost.set())
+
+    @app.handler("q")
+    async def work(payload: int, job: Job) -> None:
+        job.log("the last line")
+
+    async with app:
+        storage: Any = await app.opened()
+
+        async def report(reports: list[Report]) -> list[Reported]:
+            await lost.wait()
+            return [Reported(False) for _ in reports]
+
+        async def renew(*args: Any) -> Any:
+            raise StorageUnavailable("renewals do not arrive")
+
+        async def settle(*args: Any) -> Any:
+            nonlocal settles
+            settles += 1
+            return await real_settle(*args)
+
+        real_settle = storage.settle
+        monkeypatch.setattr(storage, "report", report)
+        monkeypatch.setattr(storage, "renew", renew)
+        monkeypatch.setattr(storage, "settle", settle)
+        worker = Worker(app, lease=1)
+        async with worker:
+            await app.queue("q").enqueue(1, id="a")
+            await asyncio.wait_for(lost.wait(), 30)
+        assert settles == 0

@@ -120,6 +120,9 @@ class Settler:
         """Send outcomes; those of a queue in which nothing can be settled wait again, and its error is returned."""
         if self._logs:
             await self._logs.end([job.claim for job in batch])
+            batch = [job for job in batch if not job.lost]  # a lease may have ended meanwhile, and its lines are gone
+            if not batch:
+                return None
         settled, answers, error = await settle_all(
             self._host.storage, batch, wait=self._failures < MAX_FAILURES, hooks=self._host.hooks.settle
         )
