@@ -19,6 +19,8 @@ from penstock import Cron, Every, JobStatus, Penstock
 PAYLOAD = {"user": 1}
 #: How long (seconds) before a common tick all of its schedules must be stored.
 AHEAD = 3
+#: How long (seconds) a worker has been idle when its commands are counted: its children wait in turn from then on.
+IDLE_BEFORE = 8.0
 
 
 async def _put(app: Penstock, when: Cron | Every, count: int) -> None:
@@ -99,30 +101,33 @@ def rate(harness: Harness, count: int) -> list[Sample]:
     return asyncio.run(_rate_samples(harness.storage.url, count))
 
 
-def idle(harness: Harness, seconds: float, count: int) -> list[Sample]:
+def idle(harness: Harness, name: str, seconds: float, count: int) -> list[Sample]:
     worker = harness.start_worker()
     harness.warm_up()
     asyncio.run(_make_idle(harness.storage.url, count))
     harness.request("close")
-    time.sleep(2.0)
+    time.sleep(IDLE_BEFORE)
     monitor = Monitor(harness.storage.url) if harness.storage.process is not None else None
     cpu, start = worker.cpu(), time.perf_counter()
     time.sleep(seconds)
     took, cpu = time.perf_counter() - start, worker.cpu() - cpu
-    found = [Sample("schedules/idle/cpu", "% of a core", cpu / took * 100, jobs=count)]
+    found = [Sample(f"{name}/cpu", "% of a core", cpu / took * 100, jobs=count)]
     if monitor is not None:
         seen = Counter(command.name for command in monitor.commands())
         notes = {"commands": dict(seen), "seconds": round(took, 1)}
-        found.append(Sample("schedules/idle/commands", "commands/s", seen.total() / took, jobs=count, notes=notes))
+        found.append(Sample(f"{name}/commands", "commands/s", seen.total() / took, jobs=count, notes=notes))
     return found
 
 
 def cases(full: bool, *, schedules: int = 100, idle_schedules: int = 1000, seconds: int | None = None) -> list[Case]:
     """Return the cases; `seconds` is how long ticks are late and schedules idle, by default 5 and 20, or 20 and 60."""
-    system = penstock_system(processes=0)
+    system, supervised = penstock_system(processes=0), penstock_system(processes=2)
     late_for, idle_for = (20, 60) if full else (5, 20)
     return [
         Case("schedules/late", system, lambda harness: late(harness, seconds or late_for, schedules)),
         Case("schedules/rate", system, lambda harness: rate(harness, 10_000 if full else 2_000)),
-        Case("schedules/idle", system, lambda harness: idle(harness, seconds or idle_for, idle_schedules)),
+        *(
+            Case(name, each, lambda harness, name=name: idle(harness, name, seconds or idle_for, idle_schedules))
+            for name, each in (("schedules/idle", system), ("schedules/idle-supervised", supervised))
+        ),
     ]

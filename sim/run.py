@@ -23,6 +23,7 @@ from penstock.testing.simulation.plan import Plan
 from penstock.testing.simulation.simulation import Machine, Simulation
 from penstock.testing.simulation.workers import SimulatedWorker
 from sim.behaviours import Behaviours, error_of
+from sim.drills import Driller
 from sim.ledger import Ledger
 from sim.queues import CAPACITIES, FAIL_QUEUES, QUEUES, WITH_CHILDREN, NodeApp, make_app
 from sim.runs import Runs
@@ -45,6 +46,9 @@ REPLACED = 10.0
 
 #: After this many calls that changed something all jobs of one queue are compared with the model.
 COMPARE = 13
+
+#: Every how many seeds the situations of `sim/drills` are made: they take as long as a third of a run.
+DRILLS = 4
 
 #: The number of child processes of a worker that has any.
 CHILDREN = 2
@@ -178,7 +182,7 @@ class SimulatedRun:
         self.shadow = Shadow(self.ledger, simulation.server, lambda: clock.ms) if model else None
         self.behaviours = Behaviours(plan.seed, self.runs, lambda: not self.work.stopping, plan.lease)
         self.work = Shared(plan.seed, jobs, plan.seconds, self.ledger.fault, self.ledger.running)
-        self.work.network = simulation.network
+        self.work.network, self.work.simulation, self.work.runs = simulation.network, simulation, self.runs
         self._workers: dict[str, SimulatedWorker] = {}
         #: The nodes whose worker was stopped: one that waits for the storage does not run again.
         self._stopped: set[str] = set()
@@ -317,6 +321,8 @@ class SimulatedRun:
             self._clients.append(node.start(client(self.work, self._app(node), node).run()))
         node = self.simulation.node("prober")
         self._prober = Prober(self.work, self._app(node), node)
+        node = self.simulation.scheduler.node("driller")
+        self._driller = Driller(self.work, self._app(node), node)
         self.simulation.schedule_faults()
 
     # phases ---------------------------------------------------------------------------------------
@@ -339,6 +345,8 @@ class SimulatedRun:
         if self._reads_events:
             self.ledger.check_local_events(self._local_ends)
         self.ledger.check_end(self._fail_jobs if self._reads_events else None)
+        if self.plan.seed % DRILLS == 1:
+            self._drill()
         self.simulation.server.clock.offset += TTL
         self._run_for(EXPIRED)
         wrong = self._settings.wrong_declarations
@@ -411,6 +419,13 @@ class SimulatedRun:
         probe = self._prober.node.start(self._prober.run())
         self._until(probe.done, 120.0, lambda: "a probe does not end")
         probe.result()
+        self._until(self._all_ended, ALL_ENDED, self._not_ended)
+
+    def _drill(self) -> None:
+        """Make situations that a seed would draw seldom."""
+        drill = self._driller.node.start(self._driller.run())
+        self._until(drill.done, 300.0, lambda: "a drill does not end")
+        drill.result()
         self._until(self._all_ended, ALL_ENDED, self._not_ended)
 
     def _check_children(self) -> None:

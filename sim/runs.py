@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -90,6 +91,7 @@ class Runs:
         self._history.add(node.name, "run", f"{run.name} {behaviour}")
         self._check_lease(run)
         self._check_alone(run)
+        self._check_task(run)
         self._live[run.number] = run
         self._check_capacity(run)
         return run.number
@@ -141,6 +143,12 @@ class Runs:
                 late = run.began - ended
                 if late > self._grace(run) - GRACE:
                     self._ledger.fault(f"a run began {late:.3f} s after its claim had ended", (queue, id))
+
+    def _check_task(self, run: Run) -> None:
+        """Check that a run begins as in a task of its own: one that was cancelled before is not used again."""
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            self._ledger.fault("a run begins in a task that an earlier run has cancelled", *run.keys)
 
     def _check_alone(self, run: Run) -> None:
         for other in self._live.values():

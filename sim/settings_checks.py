@@ -11,6 +11,7 @@ from penstock.model.worker_info import Heartbeat
 from penstock.storage.limiting import Scope
 from penstock.storage.scheduling import Firing
 from sim.declared import FAMILY, SCOPES, TICKS, version_of
+from sim.drills import DRILLED
 from sim.ledger import Ledger
 from sim.queues import QUEUES
 from sim.work.tenant import GROUPS
@@ -87,4 +88,4 @@ class SettingsChecks:
         family = Scope("family", FAMILY)
         self._ask("set_limit", family, None, b"", self._ask("get_limit", family).version)
         for _ in range(2):  # of queues that no worker serves the first purge takes the jobs, the second one the rest
-            self._ask("purge", [*queues, *(queue for queue in QUEUES if queue not in queues)])
+            self._ask("purge", list(dict.fromkeys([*queues, *QUEUES, *DRILLED])))

@@ -41,6 +41,9 @@ class Shared:
         self.stopping = self.closing = False
         #: The network of the run, for clients that lose hints on purpose.
         self.network: Any = None
+        #: The simulation of the run and its runs of handlers, for clients that start workers of their own.
+        self.simulation: Any = None
+        self.runs: Any = None
         #: Whether schedules may still put jobs.
         self.ticking = True
         #: The ids that were put, by queue.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -21,7 +22,7 @@ def server() -> Iterator[Server]:
 
 
 def test_an_outage_is_a_banner_over_the_last_data(browser: Browser, server: Server) -> None:
-    """While Redis is down, the numbers stay and actions are disabled; after it is back, the banner goes."""
+    """While Redis is down for 10 s, the numbers stay and actions are disabled; after it is back, the banner goes."""
     site = Site(f"redis://{server.address}")
     site.do(lambda app: app.queue("mail").enqueue({"a": 1}))
     site.start()
@@ -34,9 +35,16 @@ def test_an_outage_is_a_banner_over_the_last_data(browser: Browser, server: Serv
         expect(page.locator(".numbers b").first).to_have_text("1")
         visit.expected = ["503", "ERR_", "Failed to load"]
         server.kill()
+        down_since = time.monotonic()
         expect(page.locator("#banner .banner")).to_contain_text("does not answer", timeout=20_000)
         expect(page.locator("#banner .banner")).to_contain_text(re.compile(r"The data is as of \d\d:\d\d:\d\d"))
         expect(page.locator("main")).to_have_class(re.compile("stale"))
+        expect(page.locator(".numbers b").first).to_have_text("1")
+        expect(page.get_by_role("button", name="Pause")).to_be_disabled()
+        # The outage lasts for 10 s by the clock, and longer if the banner came late.
+        page.wait_for_timeout(max(0.0, 10_000 - (time.monotonic() - down_since) * 1000))
+        assert time.monotonic() - down_since >= 10
+        expect(page.locator("#banner .banner")).to_contain_text("does not answer")
         expect(page.locator(".numbers b").first).to_have_text("1")
         expect(page.get_by_role("button", name="Pause")).to_be_disabled()
         server.restart()

@@ -338,6 +338,22 @@ async def test_a_clock_that_is_set_back_does_not_close_groups_for_longer(storage
     assert await take(storage) == ["a2"]
 
 
+async def test_a_wait_for_work_is_no_look_at_closed_groups(storage: Storage, clock: Clock) -> None:
+    """After the clock was set back, rates go back at the next call, not at a wait before it."""
+    await set_limit(storage, Limit(concurrency=9, rate="1/s"), group=EVERY)
+    await put_group(storage, "a")
+    assert await take(storage) == ["a1"]
+    assert await take(storage) == []
+    clock.advance(ms=-60 * MINUTE)
+    await storage.wait_work(["q"], 0.01)
+    clock.advance(ms=500)
+    assert await take(storage) == []
+    clock.advance(ms=600)
+    assert await take(storage) == []
+    clock.advance(ms=400)
+    assert await take(storage) == ["a2"]
+
+
 async def test_a_group_with_many_jobs_leaves_room_for_one_with_a_single_job(storage: Storage) -> None:
     """A single job of another group waits for at most one round."""
     await set_limit(storage, Limit(concurrency=1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 from pathlib import Path
@@ -14,7 +15,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.types import Receive, Scope, Send
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
-from werkzeug.test import Client
+from werkzeug.test import Client, create_environ
 
 from penstock import Penstock
 from penstock.dashboard import Dashboard, anyone, token
@@ -101,3 +102,21 @@ def test_a_sync_app_is_served_by_a_wsgi_host(tmp_path: Path) -> None:
         assert app.queue("mail").why("x").reason == "paused"  # type: ignore[union-attr]
         dashboard.close_wsgi()
     assert [thread.name for thread in threading.enumerate() if "penstock dashboard" in thread.name] == []
+
+
+def test_an_answer_that_a_wsgi_host_abandons_leaves_no_task(tmp_path: Path) -> None:
+    """A host that closes the body before its end, as after a disconnect, has got it whole: no request is pending."""
+    with SyncPenstock(f"sqlite:{tmp_path / 'penstock.db'}") as app:
+        dashboard = Dashboard(app, auth=anyone("reader"))
+        environ = create_environ("/static/none", "http://localhost")
+        body = iter(dashboard.wsgi(environ, lambda *_: None))
+        next(body)
+        getattr(body, "close", lambda: None)()
+
+        async def pending() -> list[str]:
+            mine = asyncio.current_task()
+            return [repr(task) for task in asyncio.all_tasks() if task is not mine]
+
+        loop = dashboard._thread[0]  # type: ignore[index]
+        assert asyncio.run_coroutine_threadsafe(pending(), loop).result() == []
+        dashboard.close_wsgi()

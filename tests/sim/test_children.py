@@ -25,9 +25,11 @@ class AppOfNode(Penstock):
 
 
 class Family:
-    """A worker with two children, and the attempts of the jobs that they ran."""
+    """A worker with children, two by default, and the attempts of the jobs that they ran."""
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: Simulation, lease: float = 4.0, **options: Any) -> None:
+        self.lease = lease
+        self.options: dict[str, Any] = {"processes": 2, **options}
         self.simulation = simulation
         self.runs: list[tuple[str, int]] = []
         self.worker: SimulatedWorker | None = None
@@ -52,7 +54,7 @@ class Family:
         return app
 
     async def _work(self, node: Node) -> None:
-        self.worker = SimulatedWorker(self.app(node), lease=4.0, processes=2)
+        self.worker = SimulatedWorker(self.app(node), lease=self.lease, **self.options)
         self.worker.child_app = self.app
         await self.worker.run()
 

@@ -196,14 +196,29 @@ def test_a_clock_that_is_ahead_is_so_for_one_call() -> None:
     assert moves == [(2.0, 0), (-2.0, 1)]
 
 
-def test_a_clock_is_ahead_for_some_verbs_of_the_nodes_that_ask_for_it() -> None:
-    """No call that ends leases meets a clock that is ahead, and no call of other nodes."""
+def test_a_clock_can_be_moved_for_the_calls_of_one_node() -> None:
+    """Its calls are carried out with the clock set ahead by what a function returns at that time."""
+    wire, moves = Wire(), list[float]()
+    wire.network.move_clock = moves.append
+    wire.network.clocks["n"] = lambda: 3.0
+    wire.call("a")
+    other = wire.scheduler.node("m")
+    wire.scheduler.run_for(1)
+    wire.network.call(other, "report", (), lambda: None)
+    wire.scheduler.run_for(1)
+    assert moves == [3.0, -3.0, 0.0, -0.0]
+
+
+def test_a_clock_is_ahead_for_some_verbs_and_more_often_for_some_nodes() -> None:
+    """No call that ends leases meets a clock that is ahead; calls of a node with a bias meet it more often."""
     faults = Faults(0, {"clock_ahead"}, 1.0, lambda: 0.0)
-    drawn = (0.0, 0.0, 2 * sum(CALL_FAULTS.values()) - 0.001, 0.5, 0.5, 0.5)
+    drawn = (0.0, 0.0, 2 * (sum(CALL_FAULTS.values()) + 0.01), 0.5, 0.5, 0.5)
     faults.bias["n", "clock_ahead"] = 100.0
     assert faults.of_call("n", "claim", "n/claim/1", drawn) is not None
     assert faults.of_call("n", "reap", "n/reap/1", drawn) is None
     assert faults.of_call("m", "claim", "m/claim/1", drawn) is None
+    lower = (0.0, 0.0, 2 * (sum(CALL_FAULTS.values()) - 0.001), 0.5, 0.5, 0.5)
+    assert faults.of_call("m", "claim", "m/claim/1", lower) is not None
 
 
 def test_all_hints_can_be_lost() -> None:

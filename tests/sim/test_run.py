@@ -36,6 +36,10 @@ FOUND = {
     "sqlite: no token check when settling one by one": 4,
     "limits: a queue has room for one more": 1,
     "limits: a start is not charged": 1,
+    "the lease of a renewal counts from its answer": 1,
+    "a full worker does not fire": 1,
+    "a change of the code forgets the ticks beyond one step": 1,
+    "worker: a batch begins with a lost job": 1,
 }
 
 

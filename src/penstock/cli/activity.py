@@ -62,7 +62,7 @@ def row(entry: Activity) -> list[Cell]:
     what = " ".join(part for part in (entry.target, ids) if part)
     return [
         format_time(as_datetime(entry.at)),
-        entry.who,
+        entry.who or "unknown",
         entry.via,
         entry.verb,
         entry.queue or "",

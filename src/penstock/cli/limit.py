@@ -161,13 +161,16 @@ def scope_options(function: F) -> F:
 @click.option("--by", type=click.Choice(["starts", "cost"]), help="What the rate counts.  [default: starts]")
 @click.option("--weight", type=IntegerType(1), help="The starts that a group gets in its turn.  [default: 1]")
 @click.option("--unordered", is_flag=True, help="Jobs of a group need not wait for the end of the one before.")
+@json_option
 @target_options(changes=True)
 def set_(
-    target: Target, queue: str | None, group: str | EveryGroup | None, family: str | None, unordered: bool, **parts: Any
-) -> None:
+    target: Target, queue: str | None, group: str | EveryGroup | None, family: str | None, unordered: bool,
+    as_json: bool, **parts: Any,
+) -> None:  # fmt: skip
     """Limit a queue, its groups or a family, until it is reset.
 
     The limit replaces the one before, and wins over the one that the code declares. Running jobs go on.
+    With --json, an object: queue, group, every_group, family and changed.
     """
     given = {name: value for name, value in parts.items() if value is not None}
     if unordered:
@@ -181,7 +184,11 @@ def set_(
             return await app.set_limit(family, wanted)
         return await app.queue(queue or "").set_limit(wanted, group=group)
 
-    run(change(target, queue, group, family, act, f"limited: {describe_limit(wanted)}", "had this limit already"))
+    run(
+        change(
+            target, queue, group, family, act, f"limited: {describe_limit(wanted)}", "had this limit already", as_json
+        )
+    )
 
 
 @limit.command(
@@ -193,16 +200,20 @@ def set_(
     """,
 )
 @scope_options
+@json_option
 @target_options(changes=True)
-def reset(target: Target, queue: str | None, group: str | EveryGroup | None, family: str | None) -> None:
-    """Forget the limit that was set, so that the declared one holds again, or none."""
+def reset(target: Target, queue: str | None, group: str | EveryGroup | None, family: str | None, as_json: bool) -> None:
+    """Forget the limit that was set, so that the declared one holds again, or none.
+
+    With --json, an object: queue, group, every_group, family and changed.
+    """
 
     async def act(app: Penstock) -> bool:
         if family is not None:
             return await app.reset_limit(family)
         return await app.queue(queue or "").reset_limit(group)
 
-    run(change(target, queue, group, family, act, "reset", "had no limit that was set"))
+    run(change(target, queue, group, family, act, "reset", "had no limit that was set", as_json))
 
 
 async def change(
@@ -213,13 +224,20 @@ async def change(
     act: Callable[[Penstock], Any],
     done: str,
     otherwise: str,
+    as_json: bool,
 ) -> None:
-    """Carry out a change and print one line: `done` if it changed something, else `otherwise`."""
+    """Carry out a change and print one line, `done` if it changed something, else `otherwise`; or an object as JSON."""
     what = f"family {family}" if family is not None else f"{queue}"
     if group is not None:
         what += ", every group" if group is EVERY else f", group {group}"
     async with target.opened() as app:
         hint = None if queue is None else await unknown_queue(app, queue)
-        echo(f"{what}: {done if await act(app) else otherwise}")
+        changed = await act(app)
+        if as_json:
+            every = group is EVERY
+            name = None if every else group
+            echo_json({"queue": queue, "group": name, "every_group": every, "family": family, "changed": changed})
+        else:
+            echo(f"{what}: {done if changed else otherwise}")
         if hint is not None:
             echo(hint, err=True)

@@ -164,11 +164,16 @@ group_option = click.option("--group", help="Only this group of each queue.")
 @click.option("--until", metavar="TIME", help="Resume at this time, local if it has no offset.")
 @click.option("--for", "span", type=SpanType(0.001), help="Resume after this time, e.g. 90, 5m or 1h30m.")
 @click.option("--by", default="", help="Who pauses it: shown by `penstock job why`.")
+@json_option
 @target_options(changes=True)
 def pause(
-    target: Target, queues: tuple[str, ...], group: str | None, until: str | None, span: float | None, by: str
-) -> None:
-    """Start no more jobs of these queues, on any worker, until they are resumed. Running jobs go on."""
+    target: Target, queues: tuple[str, ...], group: str | None, until: str | None, span: float | None, by: str,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Start no more jobs of these queues, on any worker, until they are resumed. Running jobs go on.
+
+    With --json, a list of objects: queue, group and changed.
+    """
     if until is not None and span is not None:
         raise click.UsageError("give --until or --for, not both")
     end = None if until is None else parse_time(until, "--until")
@@ -178,7 +183,7 @@ def pause(
             raise CommandError(f"--until must be in the future, not {until!r}", EXIT_USAGE)
         return await queue.pause(group, end if span is None else now + timedelta(seconds=span), by)
 
-    run(change_each(target, queues, group, act, "paused", "was paused already"))
+    run(change_each(target, queues, group, act, "paused", "was paused already", as_json))
 
 
 @queue.command(
@@ -190,10 +195,18 @@ def pause(
 )
 @queues_argument
 @group_option
+@json_option
 @target_options(changes=True)
-def resume(target: Target, queues: tuple[str, ...], group: str | None) -> None:
-    """Let workers start jobs of these queues again."""
-    run(change_each(target, queues, group, lambda queue, now: queue.resume(group), "resumed", "was not paused"))
+def resume(target: Target, queues: tuple[str, ...], group: str | None, as_json: bool) -> None:
+    """Let workers start jobs of these queues again.
+
+    With --json, a list of objects: queue, group and changed.
+    """
+
+    async def act(queue: Queue, now: datetime) -> bool:
+        return await queue.resume(group)
+
+    run(change_each(target, queues, group, act, "resumed", "was not paused", as_json))
 
 
 async def change_each(
@@ -203,19 +216,26 @@ async def change_each(
     act: Callable[[Queue, datetime], Awaitable[bool]],
     done: str,
     otherwise: str,
+    as_json: bool,
 ) -> None:
-    """Apply `act` to each queue and print one line for each: `done` if it changed, else `otherwise`.
+    """Apply `act` to each queue and print one line for each: `done` if it changed, else `otherwise`; or all as JSON.
 
     `act` gets the storage's time, too. A hint on stderr names a queue that was unknown before.
     """
+    changes: list[dict[str, Any]] = []
     async with target.opened() as app:
         for name in queues:
             hint = await unknown_queue(app, name)
             now = as_datetime(await app.storage.time())
             what = name if group is None else f"{name}, group {group}"
-            echo(f"{what}: {done if await act(app.queue(name), now) else otherwise}")
+            changed = await act(app.queue(name), now)
+            changes.append({"queue": name, "group": group, "changed": changed})
+            if not as_json:
+                echo(f"{what}: {done if changed else otherwise}")
             if hint is not None:
                 echo(hint, err=True)
+    if as_json:
+        echo_json(changes)
 
 
 @queue.command(

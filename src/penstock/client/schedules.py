@@ -22,7 +22,7 @@ from penstock.model.job import State
 from penstock.model.schedule import OVERLAPS, Overlap, Schedule, When
 from penstock.model.schedule_settings import ScheduleSettings
 from penstock.model.tick import Tick, check_schedule_name
-from penstock.storage.base import MAX_BATCH, PutStatus
+from penstock.storage.base import MAX_BATCH, MAX_BYTES, PutStatus
 from penstock.storage.scheduling import Firing, ScheduleRecord, Scheduling, TickJob
 from penstock.ticking import (
     PayloadFunction,
@@ -236,22 +236,22 @@ class Schedules:
         storage, clock = await self._storage(), await self._host.opened()
         if last > await clock.time():
             raise ValueError("end must not be in the future: those ticks are still to come")
-        count = 0
-        for _ in range(TRIES + MAX_BACKFILL // BACKFILL_STEP):
+        count = stale = 0
+        spec, times = b"", Times()
+        while stale < TRIES:
             record = await self._get(storage, name)
-            spec = ScheduleSettings.decode(record.spec).spec
-            times = list(islice(takewhile(lambda nominal: nominal <= last, spec.following(first)), MAX_BACKFILL + 1))
-            if len(times) > MAX_BACKFILL:
-                raise ValueError(f"end is too late: there are more than {MAX_BACKFILL} ticks after start")
+            if record.spec != spec:
+                spec, times = record.spec, nominal_times(record, first, last)
             if not times:
                 return count
-            part = times[:BACKFILL_STEP]
-            firing = self._backfilling(record, part)
+            firing = self._backfilling(record, times[:BACKFILL_STEP])
             [fired] = await storage.fire([firing])
-            if not fired.stale:
-                emit_fired(self._host, firing, fired)
-                count += len(fired.ids)
-                first = part[-1]
+            if fired.stale:
+                stale += 1
+                continue
+            emit_fired(self._host, firing, fired)
+            count += len(fired.ids)
+            first, times, stale = firing.ticks[-1].at, times[len(firing.ticks) :], 0
         raise self._busy(name)
 
     # helpers ----------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ class Schedules:
         return Enqueued(id=id, status=PutStatus.DUPLICATE, state=State.QUEUED if job is None else job.state)
 
     def _backfilling(self, record: ScheduleRecord, times: Times) -> Firing:
-        """Return the firing by hand of these nominal times."""
+        """Return the firing by hand of these nominal times, or of the first of them if all would be too many bytes."""
         settings = ScheduleSettings.decode(record.spec)
         spec = settings.spec
         try:
@@ -336,13 +336,24 @@ class Schedules:
         except LookupError as error:
             raise PenstockError(f"{self._named(record.name)} cannot be backfilled here: {error}") from None
         ticks: list[TickJob] = []
-        previous = record.last_at
+        previous, room = record.last_at, MAX_BYTES
         for nominal in times:
+            if room <= 0:
+                break
             before = as_datetime(previous) if previous is not None and previous < nominal else None
             tick = Tick(record.name, as_datetime(nominal), before, tz=spec.tz)
             ticks.append(TickJob(nominal, tick_job(self._host, self._queue, spec, tick, nominal, function)))
-            previous = nominal
+            previous, room = nominal, room - len(ticks[-1].job.payload)
         return Firing(
             queue=self._queue, name=record.name, version=record.version, ticks=tuple(ticks), overlap="allow",
             manual=True,
         )  # fmt: skip
+
+
+def nominal_times(record: ScheduleRecord, first: int, last: int) -> Times:
+    """Return the nominal times (ms) of a schedule after the first time up to the last; a `ValueError` if too many."""
+    spec = ScheduleSettings.decode(record.spec).spec
+    times = list(islice(takewhile(lambda nominal: nominal <= last, spec.following(first)), MAX_BACKFILL + 1))
+    if len(times) > MAX_BACKFILL:
+        raise ValueError(f"end is too late: there are more than {MAX_BACKFILL} ticks after start")
+    return times

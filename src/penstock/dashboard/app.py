@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import threading
@@ -36,18 +37,24 @@ from penstock.dashboard.context import BadRequest, NotThere, PageContext, Settin
 from penstock.dashboard.exports import history_answer, payload_answer
 from penstock.dashboard.guard import LoginAttempts, address_of, headers_for, is_known_host, is_same_origin
 from penstock.dashboard.live import stream
-from penstock.dashboard.posts import POSTS, log_in, log_out, refuse, set_theme
+from penstock.dashboard.posts import POSTS, TOO_MANY, WRONG, log_in, log_out, refusal_of, set_theme
 from penstock.dashboard.probes import OPEN_PROBES, FleetMetrics
 from penstock.dashboard.reader import Reader
 from penstock.dashboard.redact import DEFAULT, Redactor
+from penstock.dashboard.refusals import Refusals
 from penstock.dashboard.rendering import render, render_parts, static_file
 from penstock.dashboard.routes import PAGES, Page
 from penstock.errors import PenstockError, StorageError
+from penstock.model.activity import Activity
+from penstock.ops.activity import add_entry
 from penstock.sync import Penstock as SyncPenstock
 
 __all__ = ["Dashboard"]
 
 log = logging.getLogger("penstock.dashboard")
+
+#: How long (seconds) a login waits for its entry in the activity.
+RECORD_TIMEOUT = 2.0
 
 
 class Dashboard:
@@ -90,6 +97,8 @@ class Dashboard:
         self.redactor = Redactor(redact, redact_text)
         self.settings = Settings(title=title or "Penstock", badge=badge, trace_url=trace_url)
         self.attempts = LoginAttempts()
+        #: Those of strangers apart from those of viewers, so that strangers use up no entries of viewers.
+        self._strangers, self._refused = Refusals(self._record), Refusals(self._record)
         self._hosts = allow_hosts
         self._headers = headers_for(frame_ancestors)
         self._max_streams, self._streams = max_streams, 0
@@ -104,7 +113,7 @@ class Dashboard:
             thread = threading.Thread(target=loop.run_forever, name="penstock dashboard", daemon=True)
             thread.start()
             self._thread = loop, thread
-            self._wsgi = ASGIMiddleware(self, loop=loop)  # pyright: ignore[reportArgumentType]
+            self._wsgi = whole_answers(ASGIMiddleware(self, loop=loop))  # pyright: ignore[reportArgumentType]
         return self._wsgi
 
     def close_wsgi(self) -> None:
@@ -144,6 +153,8 @@ class Dashboard:
     async def close(self) -> None:
         """End the task that reads the storage, and the bulk actions of this process; the app stays open."""
         await end_all()
+        for refusals in (self._strangers, self._refused):
+            await refusals.close()
         await self.reader.close()
 
     # requests ---------------------------------------------------------------------------------------
@@ -152,15 +163,20 @@ class Dashboard:
         path = path_of(request.scope)
         if path in OPEN_PROBES:
             return await OPEN_PROBES[path](self.reader)
+        safe = request.method in ("GET", "HEAD")
         if not is_known_host(request, self._hosts, self.auth.open):
+            if not safe:
+                await self._note_stranger(request, path, "unknown host")
             return plain_error(request, 400, "This host is not known here: name it in allow_hosts.")
         if path.startswith("static/"):
             return self._static(path.removeprefix("static/"))
-        safe = request.method in ("GET", "HEAD")
         if not safe and not is_same_origin(request):
+            await self._note_stranger(request, path, "from another site")
             return plain_error(request, 403, "This request comes from another site.")
         if path == "login" and request.method == "POST":
-            return await log_in(self.auth, self.attempts, self.settings, request)
+            response, found = await log_in(self.auth, self.attempts, self.settings, request)
+            await self._note_login(request, found)
+            return response
         viewer = await self._viewer(request, path)
         if isinstance(viewer, Response):
             return viewer
@@ -174,12 +190,16 @@ class Dashboard:
         if isinstance(self.auth, token) and request.method == "GET" and "token" in request.query_params:
             return await self._exchange(request, self.auth)
         if tried and (wait := self.attempts.blocked(address)):
+            await self._note_login(request, TOO_MANY)
             return plain_error(request, 429, f"Too many tries; wait {wait} s.", {"Retry-After": str(wait)})
         viewer = await self.auth.viewer(request)
         if viewer is not None:
             return viewer
         if tried:
             self.attempts.failed(address)
+            await self._note_login(request, WRONG)
+        elif request.method not in ("GET", "HEAD"):
+            await self._note_stranger(request, path, "not logged in")
         if path in self._programs:
             challenge = self.auth.challenge() or {"WWW-Authenticate": "Bearer"}
             return plain_error(request, 401, "This needs a reader: Authorization: Bearer TOKEN.", challenge)
@@ -190,14 +210,40 @@ class Dashboard:
     async def _exchange(self, request: Request, auth: token) -> Response:
         """Answer a link with a token: a session, and the same address without the token."""
         if wait := self.attempts.blocked(address_of(request)):
+            await self._note_login(request, TOO_MANY)
             return plain_error(request, 429, f"Too many tries; wait {wait} s.", {"Retry-After": str(wait)})
         viewer = auth.match(request.query_params["token"])
+        await self._note_login(request, viewer or WRONG)
         if viewer is None:
             self.attempts.failed(address_of(request))
             return login_page(self.settings, request, "That token is not valid.")
         response = RedirectResponse(own_address(request.url.remove_query_params("token")), 303)
         auth.start_session(viewer, response, request)
         return response
+
+    async def _note_stranger(self, request: Request, path: str, why: str) -> None:
+        """Record a request that changes something and has no viewer; its path is given only if there is such a one."""
+        verb = path if path in (*POSTS, "login", "logout", "theme") else "request"
+        address = address_of(request)
+        await self._strangers.add(
+            Activity(who="", verb=verb, via="dashboard", outcome=f"refused: {why}", address=address)
+        )
+
+    async def _note_login(self, request: Request, found: Viewer | str) -> None:
+        """Record a login: of a viewer, or why there is none."""
+        if isinstance(found, str):
+            await self._note_stranger(request, "login", found)
+            return
+        address = address_of(request)
+        await self._record(
+            Activity(who=found.name, role=found.role, verb="login", via="dashboard", outcome="done", address=address)
+        )
+
+    async def _record(self, entry: Activity) -> None:
+        """Add an entry to the activity; a storage that does not answer does not keep a stranger's answer back."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(RECORD_TIMEOUT):
+                await add_entry(self.app, entry)
 
     async def _answer(self, request: Request, path: str, viewer: Viewer, safe: bool) -> Response:
         """Answer a request of a viewer; errors that are the viewer's or the storage's become pages."""
@@ -209,7 +255,7 @@ class Dashboard:
             if path == "theme":
                 return set_theme(context)
             if path == "logout":
-                return log_out(context, self.auth)
+                return await log_out(context, self.auth)
             if path not in POSTS:
                 raise NotThere("There is no such action.")
             return await POSTS[path](context, self.shell)
@@ -218,7 +264,8 @@ class Dashboard:
         except BadRequest as error:
             return await self._problem(context, 400, "That does not work", str(error))
         except PermissionError as error:
-            await refuse(context, str(error))
+            if not safe:
+                await self._refused.add(refusal_of(context, str(error)))
             return await self._problem(context, 403, "Not allowed", f"Your role, {viewer.role}, may not do this.")
         except StorageError as error:
             return await self._problem(context, 503, "The storage does not answer", context.text(error))
@@ -308,6 +355,19 @@ class Dashboard:
                 await self.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
+
+
+def whole_answers(wsgi: Any) -> Any:
+    """Return a WSGI application whose answers are complete when the host gets them; streams are refused there.
+
+    A host that does not iterate to the end, as after a disconnect, would leave the task of the request pending for
+    ever.
+    """
+
+    def answer(environ: Any, start_response: Any) -> list[bytes]:
+        return [b"".join(wsgi(environ, start_response))]
+
+    return answer
 
 
 def own_address(url: URL) -> str:

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from penstock.client.bulk import change_jobs, start_bulk, stop_bulk
 from penstock.dashboard.actions import ACTIONS, Done, log_activity
 from penstock.dashboard.answers import json_answer, login_page, plain_error, set_message, wants_json
-from penstock.dashboard.auth import VERBS, Authenticator, Verb, token
+from penstock.dashboard.auth import VERBS, Authenticator, Verb, Viewer, token
 from penstock.dashboard.bulk_tasks import start_task
 from penstock.dashboard.context import THEME_COOKIE, THEMES, BadRequest, Message, NotThere, PageContext, Settings, Shell
 from penstock.dashboard.formatting import number
@@ -21,13 +21,17 @@ from penstock.dashboard.pages.doctor import examined
 from penstock.dashboard.questions import ASKS_NAME, WORDS, bulk_verb, question, wanted_filter
 from penstock.dashboard.rendering import link, render, render_parts, visible
 from penstock.errors import PenstockError, StorageError
+from penstock.model.activity import Activity
 from penstock.model.ids import check_name
 
-__all__ = ["POSTS", "log_in", "log_out", "refuse", "set_theme"]
+__all__ = ["POSTS", "TOO_MANY", "WRONG", "log_in", "log_out", "refusal_of", "set_theme"]
 
 
 #: The most jobs that one request selects.
 MAX_SELECTED = 1_000
+
+#: Why a login was refused, as the activity has it.
+WRONG, TOO_MANY = "wrong token or password", "too many tries"
 
 
 class MakeShell(Protocol):
@@ -164,15 +168,12 @@ async def ask(context: PageContext, shell: MakeShell) -> Response:
     return Response(render("question.html", values), media_type="text/html")
 
 
-async def refuse(context: PageContext, verb: str) -> None:
-    """Record a change that the viewer's role does not allow."""
-    if context.request.method != "POST":
-        return
-    given = context.param("queue") or None
-    done = Done(
-        message=Message(text=""), queue=given, outcome="refused", ids=tuple(filter(None, [context.param("id")]))
-    )
-    await log_activity(context, verb, done)
+def refusal_of(context: PageContext, verb: str) -> Activity:
+    """Return the entry for a change that the viewer's role does not allow."""
+    return Activity(
+        who=context.viewer.name, verb=verb, via="dashboard", queue=context.param("queue") or None, outcome="refused",
+        ids=tuple(filter(None, [context.param("id")])), role=context.viewer.role, address=address_of(context.request),
+    )  # fmt: skip
 
 
 def set_theme(context: PageContext) -> Response:
@@ -189,25 +190,28 @@ def set_theme(context: PageContext) -> Response:
     return response
 
 
-async def log_in(auth: Authenticator, attempts: LoginAttempts, settings: Settings, request: Request) -> Response:
-    """Answer the form that asks for a token."""
+async def log_in(
+    auth: Authenticator, attempts: LoginAttempts, settings: Settings, request: Request
+) -> tuple[Response, Viewer | str]:
+    """Answer the form that asks for a token; returns the answer, and the viewer or why there is none."""
     if not isinstance(auth, token):
-        return plain_error(request, 404, "There is no form to log in here.")
+        return plain_error(request, 404, "There is no form to log in here."), "there is no form"
     address = address_of(request)
     if wait := attempts.blocked(address):
-        return login_page(settings, request, f"Too many tries; wait {wait} s.", 429)
+        return login_page(settings, request, f"Too many tries; wait {wait} s.", 429), TOO_MANY
     given = (await request.form(max_fields=10)).get("token")
     viewer = auth.match(given.strip()) if isinstance(given, str) else None
     if viewer is None:
         attempts.failed(address)
-        return login_page(settings, request, "That token is not valid.")
+        return login_page(settings, request, "That token is not valid."), WRONG
     response = RedirectResponse(f"{request.scope.get('root_path', '')}/", 303)
     auth.start_session(viewer, response, request)
-    return response
+    return response, viewer
 
 
-def log_out(context: PageContext, auth: Authenticator) -> Response:
-    """End the session."""
+async def log_out(context: PageContext, auth: Authenticator) -> Response:
+    """End the session, and record that."""
+    await log_activity(context, "logout", Done(message=Message(text="")))
     response = RedirectResponse(f"{context.base}/", 303)
     if isinstance(auth, token):
         auth.end_session(response, context.request)

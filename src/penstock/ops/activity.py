@@ -10,7 +10,7 @@ from penstock.errors import PenstockError
 from penstock.model.activity import MAX_IDS, Activity, Via, os_user
 from penstock.storage.auditing import need_auditing
 
-__all__ = ["log_activity"]
+__all__ = ["add_entry", "log_activity"]
 
 
 async def log_activity(
@@ -22,6 +22,11 @@ async def log_activity(
         who=os_user() if who is None else who, verb=verb, via=via, queue=queue, target=target,
         ids=tuple(ids[:MAX_IDS]), count=count or len(ids), outcome=outcome, role=role, address=address,
     )  # fmt: skip
+    return await add_entry(app, entry)
+
+
+async def add_entry(app: Penstock, entry: Activity) -> bool:
+    """Add an entry to the activity; returns whether the storage took it."""
     with contextlib.suppress(PenstockError):
         await need_auditing(await app.opened()).log_activity(entry)
         return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from penstock.host import AppHost
 from penstock.model.handler import Handler
@@ -25,6 +26,14 @@ HINTS_LAST = 20.0
 
 #: A claim is left open for at most this part of a lease, and for at most this number of queues.
 OPEN, MOST_OPEN = 1 / 2, 4
+
+
+class WaitTurns(Protocol):
+    """The times at which a worker waits for work, where another one waits in its place at other times."""
+
+    def off(self) -> float: ...
+
+    def left(self) -> float: ...
 
 
 class Claimer:
@@ -57,6 +66,8 @@ class Claimer:
         self._no_room = self._reserving_room = False
         self._idle_emitted = False
         self.stopping = False
+        #: When to wait for work, None: at all times.
+        self.rota: WaitTurns | None = None
         #: The queues that are not to be claimed from now.
         self.excluded: frozenset[str] = frozenset()
         #: The number of claims that the storage has answered.
@@ -138,11 +149,21 @@ class Claimer:
         """Wait for a hint from the queues that were found empty, with an open claim if the storage has those."""
         if self._empty_hints > 3:  # hints that lead to nothing must not turn into a busy loop
             await asyncio.sleep(0.01 * 2 ** min(self._empty_hints, 7))
+        if self.rota is not None:
+            if off := self.rota.off():
+                return await self._rest_off(min(off, seconds))
+            seconds = min(seconds, self.rota.left())
         queues = sorted(self._empty)
         if (opened := self._open_claim(queues, seconds)) is None:
             self._empty_hints += await self._host.storage.wait_work(queues, seconds)
         else:
             await self._await_open_claim(opened)
+
+    async def _rest_off(self, seconds: float) -> None:
+        """Rest while another process waits for work; look afterwards only if this one has promised to."""
+        await asyncio.sleep(seconds)
+        if min(self._promises, default=math.inf) > self._loop.time() + 0.001:
+            self._remember_empty()
 
     def _open_claim(self, queues: Sequence[str], seconds: float) -> OpenClaim | None:
         """Open a claim for as much as there is room for; None if the storage cannot, or there are too many queues."""

@@ -101,7 +101,7 @@ class RedisStorage(RedisScheduling, RedisObserving, RedisRecording, RedisAuditin
         connection = self._connect(url)
         self._keys = Keys(namespace, cluster=connection.cluster, database=connection.database)
         self._schema = Schema(self._keys)
-        self._notifier = Notifier(connection, self._keys, self._join_waiters, self._leave_waiters)
+        self._notifier = Notifier(connection, self._keys, self._join_waiters, self._leave_waiters, self._wake)
         #: Whether claims can be left open (`OpensClaims`). They cannot on a Cluster, nor if the server does not allow
         #: CLIENT UNBLOCK. They are not with a test clock, because a call carries the time at which it was sent.
         self.opens_claims = clock is None and fast and not connection.cluster
@@ -452,6 +452,10 @@ class RedisStorage(RedisScheduling, RedisObserving, RedisRecording, RedisAuditin
     async def _leave_waiters(self, queue: str, ids: Sequence[str], waiter: str) -> None:
         """Take requests for notices back."""
         await self._calls.run("wait_done", queue, "leave", waiter, *ids)
+
+    async def _wake(self, queues: Sequence[str]) -> None:
+        """Wake an idle worker for each of these queues that has jobs."""
+        await self._connection.run_many([self._calls.build("wake", queue, ()) for queue in queues], repeat=True)
 
     async def wait_cancel(self, worker: str, timeout: float) -> bool:
         return await self._notifier.wait_cancel(worker, timeout)

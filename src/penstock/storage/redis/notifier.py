@@ -32,6 +32,8 @@ _MARK_EVERY = 2.0
 _UNUSED_AFTER = 120.0
 #: A worker looks for cancel requests at most once in this time (seconds), however many messages come.
 _LOOK_EVERY = 0.1
+#: How long (seconds) a wait that is cancelled may take to pass a hint on.
+_PASS_ON_WITHIN = 1.0
 
 
 class Notifier:
@@ -43,9 +45,11 @@ class Notifier:
         keys: Keys,
         join: Callable[[str, list[str], str], Awaitable[list[Joined]]],
         leave: Callable[[str, Sequence[str], str], Awaitable[None]],
+        wake: Callable[[Sequence[str]], Awaitable[None]],
     ) -> None:
         self._connection = connection
         self._keys = keys
+        self._wake = wake
         self.ends = EndNotices(connection, keys.done(new_token()), join, leave, self._subscribed)
         self._cancel_subscriptions: dict[str, _CancelSubscription] = {}
 
@@ -59,6 +63,24 @@ class Notifier:
 
     async def wait_work(self, queues: Sequence[str], timeout: float) -> bool:
         """Block on the wake lists of the queues: in one command, or in one for each family on a Cluster."""
+        try:
+            return await self._block(queues, timeout)
+        except asyncio.CancelledError:
+            await self._pass_on(queues)
+            raise
+
+    async def _pass_on(self, queues: Sequence[str]) -> None:
+        """Wake another waiter: the server may have given a hint to the connection that was closed.
+
+        It goes on giving hints to that connection until it has read the end of it, so the first call is the round
+        trip after which it has, and the hint of the second one is not lost.
+        """
+        with contextlib.suppress(StorageError, TimeoutError):
+            async with asyncio.timeout(_PASS_ON_WITHIN):
+                for _ in range(2):
+                    await self._wake(queues)
+
+    async def _block(self, queues: Sequence[str], timeout: float) -> bool:
         lists: dict[str, list[str]] = {}
         for queue in queues:
             slot = family_of(queue) if self._keys.cluster else ""

@@ -347,18 +347,13 @@ def save_lanes(
 def open_gates(tx: Transaction, queue: QueueRow, wake: bool) -> bool:
     """Look at closed groups that have changed, and at those whose time has come, `LOOK_MAX` of each at most.
 
-    If the clock was set back since the last look, all count as changed: rates go back with it. Returns True if there
-    are more, or in a read if there are any.
+    If the clock was set back since the last look, all count as changed: rates go back with it. True if there are more.
     """
     gates = gates_of(tx, queue)
     if tx.now < gates.looked:
-        if not tx.write:
-            return True
         gates.looked = tx.now
         mark_changed(tx, queue)
     stale = tx.all("gates_stale", queue.k, gates.epoch, LOOK_MAX)
-    if not tx.write and (stale or tx.all("gates_due", queue.k, tx.now, 1)):
-        return True
     for (group,) in stale:
         look_at_group(tx, queue, group, (gates.changed, None), wake)
     due = tx.all("gates_due", queue.k, tx.now, LOOK_MAX)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from penstock.storage.sqlite.gates import look_at_group, open_gates, release_limited
+from penstock.storage.sqlite.gates import gates_of, look_at_group, open_gates, release_limited
 from penstock.storage.sqlite.rows import FOREVER, LANE, LARGEST, LATER, PARKED, READY, RETRYING, JobRow
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
@@ -18,6 +18,7 @@ __all__ = [
     "enter",
     "enter_and_save",
     "leave_group",
+    "must_promote",
     "park",
     "promote",
     "recount_holds",
@@ -167,6 +168,16 @@ def unpark(tx: Transaction, queue: QueueRow, wake: bool = True) -> bool:
     return lowest <= tx.format
 
 
+def must_promote(tx: Transaction, queue: QueueRow) -> bool:
+    """Return whether `promote` would look at closed groups or make jobs ready; nothing is changed."""
+    if queue.limited:
+        gates = gates_of(tx, queue)
+        stale = tx.now < gates.looked or tx.all("gates_stale", queue.k, gates.epoch, 1)
+        if stale or tx.all("gates_due", queue.k, tx.now, 1):
+            return True
+    return queue.has_later and tx.one("promote_left", queue.k, tx.now) is not None
+
+
 def promote(tx: Transaction, queue: QueueRow, wake: bool = True) -> bool:
     """Make due jobs ready: scheduled ones before retrying ones, each by due time.
 
@@ -178,12 +189,13 @@ def promote(tx: Transaction, queue: QueueRow, wake: bool = True) -> bool:
     """
     if queue.promoted:
         return False
+    if not tx.write:
+        queue.promoted = not must_promote(tx, queue)
+        return not queue.promoted
     closed = bool(queue.limited) and open_gates(tx, queue, wake)
     if not queue.has_later or tx.one("promote_left", queue.k, tx.now) is None:
         queue.promoted = not closed
         return closed
-    if not tx.write:
-        return True
     left, entered = PROMOTE_MAX, 0
     for retried in (0, 1):
         while left > 0 and (rows := tx.all("promote_due", queue.k, retried, tx.now, PROMOTE_STEP)):

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from penstock.storage.sqlite.claim import next_id
-from penstock.storage.sqlite.ordering import promote
+from penstock.storage.sqlite.ordering import must_promote
 from penstock.storage.sqlite.transaction import CANCEL_QUEUE, Transaction, Wake, reader_key
 
 __all__ = [
@@ -39,13 +39,16 @@ GRACE_MS = 60_000
 
 
 def is_ready(tx: Transaction, queues: Sequence[str]) -> bool:
-    """Return whether a claim from one of the queues would find a job."""
+    """Return whether a claim from one of the queues would find a job, or has closed groups to look at.
+
+    The look is left to the claim: a wait changes nothing that a later call depends on.
+    """
     for name in queues:
         queue = tx.queue(name)
         if queue is None or queue.live_pause(tx.now) is not None:
             continue
         if queue.limited:
-            if promote(tx, queue, wake=False) or next_id(tx, queue) is not None:
+            if must_promote(tx, queue) or next_id(tx, queue) is not None:
                 return True
             continue
         known = queue.parked is not None and queue.parked <= tx.format
@@ -173,15 +176,18 @@ def read_events(tx: Transaction, after: int, queue: str | None, limit: int) -> l
     return rows
 
 
-def replace_dead(tx: Transaction, dead: Sequence[Wake]) -> None:
-    """Delete the rows of waiters in dead processes, and wake others for the work that those were woken for."""
+def replace_dead(tx: Transaction, dead: Sequence[Wake], own: str) -> None:
+    """Delete the rows of waiters that are gone, and wake others for the work that those were woken for.
+
+    The process at the address `own` is this one: a waiter of it that is gone says nothing of its others.
+    """
     for wake in dead:
         tx.run("idle_drop", wake.waiter)
         tx.run("wait_drop", wake.waiter)
         tx.run("listen_end", wake.waiter)
         if wake.queue is not None:
             tx.work_counts[wake.queue] = tx.work_counts.get(wake.queue, 0) + 1
-    for address in {wake.address for wake in dead if not wake.address.startswith("none:")}:
+    for address in {wake.address for wake in dead if wake.address != own and not wake.address.startswith("none:")}:
         forget_process(tx, address)
 
 

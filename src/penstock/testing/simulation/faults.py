@@ -36,9 +36,6 @@ REPEATED = frozenset({"settle", "renew", "reap", "purge", "report", "beat", "due
 #: The verbs that a clock which is ahead may meet: none of them ends a lease.
 AHEAD = frozenset({"put", "settle", "claim"})
 
-#: Faults that hit only the nodes for which `Faults.bias` asks for them.
-ASKED_FOR = frozenset({"clock_ahead"})
-
 #: The verbs of the faults that do not hit all of them.
 HIT = {"doubled": REPEATED, "clock_ahead": AHEAD}
 
@@ -134,7 +131,7 @@ class Faults:
         """Return the fault that hits a call, if one does."""
         left = drawn[2] / (self.heat * BIAS.get(verb, 1.0))
         for kind, rate in CALL_FAULTS.items():
-            rate *= self.bias.get((node, kind), 0.0 if kind in ASKED_FOR else 1.0)
+            rate *= self.bias.get((node, kind), 1.0)
             if left < rate:
                 if verb not in HIT.get(kind, (verb,)) or (kind == "reordered" and verb == "look"):
                     return None

@@ -62,6 +62,8 @@ class Network:
         self.refuses: Callable[[Request], Exception | None] = lambda request: None
         #: Sets the storage's clock ahead by these seconds, or back if they are negative.
         self.move_clock: Callable[[float], object] = lambda seconds: None
+        #: By how many seconds the storage's clock is ahead while calls of a node are carried out, by the node's name.
+        self.clocks: dict[str, Callable[[], float]] = {}
         #: Whether all hints are lost.
         self.loses_hints = False
         #: The number of calls that were carried out.
@@ -133,6 +135,8 @@ class Network:
         fault = request.fault
         refused = self.refuses(request)
         ahead = 4 * fault.size if fault is not None and fault.kind == "clock_ahead" else 0.0
+        if request.node.name in self.clocks:
+            ahead = self.clocks[request.node.name]()
         self.move_clock(ahead)
         answer = self._carry_out(request) if refused is None else refused
         self.move_clock(-ahead)

@@ -12,6 +12,8 @@ carries what needs a reaction:
       claim again             looks for work: jobs were given back while it had nothing to drain
       take over               serves queues with `concurrency=n`: the child that it replaces has left them
       quiet                   claims no more; its runs go on, and so does it
+      rota TURNS              waits for work in turn with the others: its position among them, and their number
+      rota over               waits for work at all times
 
     child → supervisor      the supervisor …
       ready                   counts the child as working
@@ -26,6 +28,7 @@ carries what needs a reaction:
       ticks REPORT            fires the ticks of schedules: JSON of the next tick, how far the storage's clock is ahead
                               (or null), and the queues that the child has claimed from since its last report
       limited                 looks after the limits of the queues: one has them
+      busy                    ends the rota: the child has, or has had, a job
       counts RUNS             adds the runs that have ended, JSON of queue, outcome and number
 
 The end of the channel means that the other process is gone: a child without a supervisor exits.
@@ -43,7 +46,7 @@ __all__ = ["Channel", "FromChild", "ToChild"]
 
 
 class ToChild(StrEnum):
-    """Messages of a supervisor to a child, see the module's list."""
+    """Messages of a supervisor to a child, see the module's list. One is followed by data."""
 
     STOP = "stop"
     RELEASE_AND_STOP = "release and stop"
@@ -52,6 +55,8 @@ class ToChild(StrEnum):
     CLAIM_AGAIN = "claim again"
     TAKE_OVER = "take over"
     QUIET = "quiet"
+    ROTA = "rota "
+    ROTA_OVER = "rota over"
 
 
 class FromChild(StrEnum):
@@ -68,6 +73,7 @@ class FromChild(StrEnum):
     LEFT = "left"
     TICKS = "ticks "
     LIMITED = "limited"
+    BUSY = "busy"
     COUNTS = "counts "
 
 

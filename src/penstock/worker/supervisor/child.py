@@ -193,6 +193,10 @@ class Child:
             runtime.claim_again()
         elif message == ToChild.QUIET:
             runtime.be_quiet()
+        elif message == ToChild.ROTA_OVER:
+            runtime.end_rota()
+        elif message.startswith(ToChild.ROTA):
+            runtime.begin_rota(message.removeprefix(ToChild.ROTA))
         elif message == ToChild.RELEASE:
             task = asyncio.ensure_future(runtime.release())
             self._tasks.add(task)

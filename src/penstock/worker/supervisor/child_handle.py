@@ -132,7 +132,7 @@ class ChildHandle:
         self._channel = Channel(ours, self._receive, lambda: None)
         asyncio.get_running_loop().add_reader(process.sentinel, self._ended)
 
-    def send(self, message: ToChild) -> None:
+    def send(self, message: str) -> None:
         """Send the child a message."""
         if self._channel is not None:
             self._channel.send(message)

@@ -21,11 +21,13 @@ from penstock.worker.run import Run, RunJob
 from penstock.worker.runtime import WorkerRuntime
 from penstock.worker.supervisor.channel import FromChild
 from penstock.worker.supervisor.child_leases import ChildLeases
+from penstock.worker.supervisor.child_rota import ChildRota
 from penstock.worker.supervisor.claim_table import (
     ANSWERED,
     CLAIMING,
     ENDED,
     LAG,
+    LIVE,
     NOTED,
     RUNS,
     UNITS,
@@ -46,7 +48,7 @@ ALONE_WITHIN = 10.0
 STATS_EVERY = 5.0
 
 #: How often (seconds) a child that has measured nothing asks for the storage's time: its supervisor has queues sampled.
-SAMPLE_EVERY = 60.0
+SAMPLE_EVERY = 300.0
 
 
 class ChildRuntime(WorkerRuntime):
@@ -79,6 +81,7 @@ class ChildRuntime(WorkerRuntime):
             host, config.worker, handlers, config.capacity, config.lease, config.adaptive,
             lambda error: send(FromChild.UNUSABLE + one_line(error)),
         )  # fmt: skip
+        self._rota = self._claimer.rota = ChildRota(send)
         self._knows_time = False
         self._ticks = TickReporter(self._claimer.take_asked, send)
         self._measuring = Loop("stats", self._send_stats, self._outage)
@@ -131,6 +134,15 @@ class ChildRuntime(WorkerRuntime):
         self._table.set_idle(False)
         self._claiming.wake()
 
+    def begin_rota(self, turns: str) -> None:
+        """Wait for work in turn with the other children, as none of them has any."""
+        self._rota.begin(turns, busy=bool(self._table.head[LIVE]))
+
+    def end_rota(self) -> None:
+        """Look for work: another child may have no room for it."""
+        self._rota.end()
+        self._claiming.wake()
+
     async def finish(self) -> None:
         """Release the runs that wait to run alone, then finish as any worker."""
         self._claimer.stopping = True
@@ -167,6 +179,7 @@ class ChildRuntime(WorkerRuntime):
 
     def _start(self, runs: Sequence[Run]) -> None:
         """Start runs; those on their last chance run alone, because they may be what killed the process before."""
+        self._rota.work()
         batch = runs[0].handler.batch
         suspects = [run for run in runs if (batch or run.jobs[0].claim.stalls) and on_last_chance(run)]
         if others := [run for run in runs if run not in suspects] if suspects else runs:
@@ -266,7 +279,7 @@ class ChildRuntime(WorkerRuntime):
         status = super().look()
         now, head = source.monotonic(), self._table.head
         head[CLAIMING] = round((now - status.claim_age) * 1000) if status.claim_age else 0
-        head[ANSWERED] = round((now - status.answer_age) * 1000)
+        head[ANSWERED] = round((now - self._rota.answer_age(status.answer_age)) * 1000)
         head[NOTED] = round(now * 1000)
         if self._pulse is not None:
             head[LAG] = round(self._pulse.status().loop_lag * 1000)

@@ -50,6 +50,7 @@ from penstock.worker.supervisor.claim_table import (
 from penstock.worker.supervisor.config import ChildConfig
 from penstock.worker.supervisor.crash_recovery import CrashRecovery
 from penstock.worker.supervisor.lease_renewer import LeaseRenewer
+from penstock.worker.supervisor.rota import RotaKeeper
 from penstock.worker.supervisor.stacks import describe
 from penstock.worker.supervisor.storage_match import location_of
 from penstock.worker.supervisor.tick_reports import TickReports
@@ -108,7 +109,7 @@ class Supervisor:
         self._slots = slots_of(handlers.values())
         self._crash_recovery = CrashRecovery(host, handlers, config.lease, self._settler)
         self._lease_renewer = LeaseRenewer(host, config.worker, config.lease, lambda: self._children)
-        self._lease_thread = self._new_lease_thread()
+        self._lease_thread, self._rota = self._new_lease_thread(), RotaKeeper()
         self._settling = Loop("settle", self._settler.step, self._outage, answers=lambda: self._settler.rounds)
         self._recovering = Loop("crash recovery", self._crash_recovery.step, self._outage)
         self._renewing = Loop(
@@ -348,7 +349,9 @@ class Supervisor:
         for child in self._children:
             if child.replacing and not self._counted_before(child):
                 child.take_over()
-        if self._config.drain and self._is_drained():
+        if not self._config.drain:
+            self._rota.look(self._children, now)
+        elif self._is_drained():
             self.drained.set()
         busy = self._config.drain or any(child.replacing or child.table.head[LIVE] for child in self._children)
         return SWEEP if busy else IDLE_SWEEP
@@ -455,6 +458,8 @@ class Supervisor:
             self._maintaining.wake()
         elif message.startswith(FromChild.TICKS):
             return self._settings.tick_at(*self._tick_reports.read(message))
+        elif message == FromChild.BUSY:
+            return self._rota.end(self._children)
         elif message == FromChild.LIMITED:
             self._settings.limited()
         elif message.startswith(FromChild.COUNTS):
