@@ -1,8 +1,9 @@
 """Work of every script at its bounds, with records of 1 MB and with 50,000 runs: bounded in time and in bytes.
 
 The time is that of the server's main thread, in units of a reference script that the same server runs between the
-steps: neither other load nor a slow machine counts. A step of the test makes one or more calls of scripts; what the step
-took is divided by their number. A script whose work grew with the size of the queue would be one call that takes long.
+steps: neither other load nor a slow machine counts. A step of the test makes one or more calls of scripts; what the
+step took is divided by their number. A script whose work grew with the size of the queue would be one call that takes
+long.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ from penstock.storage.scheduling import MAX_DUE, Firing, ScheduleRecord, TickJob
 from tests.servers import Server, redis_program
 from tests.support import HOUR, LEASE, SECOND, Clock, report_progress
 
-#: The most that a call may take, in runs of `REFERENCE`, and return, in bytes. On the machine on which the unit was chosen
-#: a run takes 10 ms.
+#: The most that a call may take, in runs of `REFERENCE`, and return, in bytes. A run takes 10 to 15 ms on the machine
+#: on which it was chosen.
 MAX_WORK, MAX_REPLY = 5.0, 8_000_000
 REFERENCE = """
 local parts = {}

@@ -10,7 +10,7 @@ from penstock.storage.sqlite import SqliteStorage
 
 
 async def test_a_forgotten_feed_leaves_the_other_feeds_of_its_process_registered(tmp_path: Path) -> None:
-    """The row of a feed that was collected is deleted with the next event; another feed gets that event and later ones."""
+    """The next event deletes the row of a feed that was collected; another feed gets that event and later ones."""
     storage = SqliteStorage(str(tmp_path / "jobs.db"))
     await storage.open()
     try:
