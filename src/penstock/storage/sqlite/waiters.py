@@ -179,7 +179,7 @@ def read_events(tx: Transaction, after: int, queue: str | None, limit: int) -> l
 def replace_dead(tx: Transaction, dead: Sequence[Wake], own: str) -> None:
     """Delete the rows of waiters that are gone, and wake others for the work that those were woken for.
 
-    The process at the address `own` is this one: a waiter of it that is gone says nothing of its others.
+    The process at the address `own` is this one: its other waiters keep their rows.
     """
     for wake in dead:
         tx.run("idle_drop", wake.waiter)
