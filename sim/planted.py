@@ -24,7 +24,7 @@ PLANTED = [
     ),
     planted(
         "due jobs are not promoted", "sqlite/ordering.py",
-        "    if queue.promoted:\n        return False\n    closed", "    return False\n    closed",
+        "    if queue.promoted:\n        return False\n    if not", "    return False\n    if not",
     ),
     planted(
         "a stall goes to the end of its lane", "sqlite/reap.py",

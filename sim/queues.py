@@ -72,6 +72,10 @@ QUEUES: dict[str, HandlerArguments | None] = {
     "walk/failures": None,
     "walk/calm": None,
     "walk/rare": None,
+    "scene": None,
+    "scene/side": None,
+    "scene/failures": None,
+    "quiet": None,
 }
 
 #: The queues that take no more than this many waiting jobs.

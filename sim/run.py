@@ -194,6 +194,8 @@ class SimulatedRun:
         self._settings = SettingsChecks(plan.seed, self.ledger, self._ask, lambda node: worker_id(plan.seed, node))
         simulation.network.on_request.append(self._before)
         simulation.network.refuses = refusal_of
+        self.work.check_damage = self._check_damage
+        simulation.faults.spared.add("stager")
         simulation.faults.bias["walker", "clock_ahead"] = 10.0
         simulation.network.observers.append(self._observe)
         simulation.queues = [queue for queue, options in QUEUES.items() if options is not None]
@@ -237,6 +239,17 @@ class SimulatedRun:
         """Return the queue to compare after a call that is about none."""
         queues = list(QUEUES)
         return queues[self._compared // COMPARE % len(queues)]
+
+    def _check_damage(self, *queues: str) -> None:
+        """Check that the storage counts nothing as damaged: no fault of a run changes what is stored."""
+        server = self.simulation.network.server
+        with self.scheduler.entered(server):
+            found = self.simulation.server.execute(server, "stats", (list(queues),))
+        if self.shadow is not None:
+            self.shadow.repeat("stats", (list(queues),))
+        for stats in found:
+            if stats.damaged:
+                self.ledger.fault(f"{stats.damaged} records of {stats.queue} count as damaged")
 
     def _find_all(self, node: Node, queue: str) -> list[Any]:
         """Return all jobs of a queue, page by page: a page has no more bytes than a call may carry."""

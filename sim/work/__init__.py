@@ -15,6 +15,7 @@ from sim.work.prober import Prober
 from sim.work.producer import Producer, is_heavy
 from sim.work.puller import Puller, SlowPuller
 from sim.work.sampler import Sampler
+from sim.work.stager import Stager
 from sim.work.tenant import Tenant
 from sim.work.updater import Updater
 from sim.work.walker import Walker
@@ -37,4 +38,5 @@ CLIENTS: dict[str, type[Client]] = {
     "planner": Planner,
     "sampler": Sampler,
     "walker": Walker,
+    "stager": Stager,
 }

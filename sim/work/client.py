@@ -44,6 +44,8 @@ class Shared:
         #: The simulation of the run and its runs of handlers, for clients that start workers of their own.
         self.simulation: Any = None
         self.runs: Any = None
+        #: Checks that the storage has found nothing damaged in a queue.
+        self.check_damage: Callable[[str], None] = lambda queue: None
         #: Whether schedules may still put jobs.
         self.ticking = True
         #: The ids that were put, by queue.

@@ -358,6 +358,7 @@ JSON = {
 } | {
     "job watch": case("job", "watch", NAME, RUNNING, until='"message"'),
     "job retry": case("job", "retry", NAME, FAILED),
+    "queue pause": case("queue", "pause", NAME),
     "job run-now": case("job", "run-now", NAME, LATER),
 }
 

@@ -120,4 +120,4 @@ async def test_a_worker_without_runs_has_queues_sampled_at_its_interval() -> Non
     for now in range(0, 180, 5):
         await stats.try_send(100.0 + now)
     assert len(host.sent) == 3
-    assert ChildRuntime._sample_every == 60.0 > WorkerRuntime._sample_every
+    assert ChildRuntime._sample_every == 300.0 > WorkerRuntime._sample_every

@@ -401,7 +401,7 @@ class Engine:
             dead = self.send_wakeups(wakes, self.address, self.wake_local, self.wake_directories())
             if not dead:
                 return
-            again: list[Op] = [(partial(replace_dead, dead=dead), True)]
+            again: list[Op] = [(partial(replace_dead, dead=dead, own=self.address), True)]
             with self.lock:
                 self._give_up = time.monotonic() + WAKE_TIMEOUT
                 try:

@@ -176,15 +176,18 @@ def read_events(tx: Transaction, after: int, queue: str | None, limit: int) -> l
     return rows
 
 
-def replace_dead(tx: Transaction, dead: Sequence[Wake]) -> None:
-    """Delete the rows of waiters in dead processes, and wake others for the work that those were woken for."""
+def replace_dead(tx: Transaction, dead: Sequence[Wake], own: str) -> None:
+    """Delete the rows of waiters that are gone, and wake others for the work that those were woken for.
+
+    The process at the address `own` is this one: a waiter of it that is gone says nothing of its others.
+    """
     for wake in dead:
         tx.run("idle_drop", wake.waiter)
         tx.run("wait_drop", wake.waiter)
         tx.run("listen_end", wake.waiter)
         if wake.queue is not None:
             tx.work_counts[wake.queue] = tx.work_counts.get(wake.queue, 0) + 1
-    for address in {wake.address for wake in dead if not wake.address.startswith("none:")}:
+    for address in {wake.address for wake in dead if wake.address != own and not wake.address.startswith("none:")}:
         forget_process(tx, address)
 
 
