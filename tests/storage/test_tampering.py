@@ -438,7 +438,7 @@ async def test_random_bytes_in_random_values_stop_nothing(
     draw = random.Random(seed)
     scene, victims = await build_scene(storage, clock, limited=True), set[str]()
     server.save("")
-    names = draw.sample([*QUEUE_KEYS, "names", "present"], 3)
+    names = draw.sample([*plain_keys(), "names", "present"], 3)
     for name in names:
         target = draw.choice(list(server.targets(name)))
         value = bytearray(target.value)

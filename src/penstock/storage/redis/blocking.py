@@ -42,6 +42,8 @@ class BlockingRedisStorage(RedisStorage):
 
     async def put(self, jobs: Sequence[NewJob], max_queued: int | None = None) -> list[Put]:
         """Store jobs of any queues: a call for each queue, and more where a batch is full."""
+        if any(job.flow is not None for job in jobs):
+            return await self._put_flow(jobs, max_queued)
         if max_queued is not None and jobs:
             return await self._put_calls.send_bounded(jobs, max_queued)
         if len(jobs) == 1:
