@@ -32,7 +32,7 @@ SECTIONS = {
     "The app": ["Penstock"],
     "Queues and tasks": ["Queue", "Task", "Entry", "Update", "Enqueued", "Cancelled", "Reservation"],
     "Jobs, workers and events": ["JobStatus", "Page", "State", "Why", "Reason", "WorkerInfo", "RunInfo", "Event"],
-    "Histories": ["Attempt", "Line", "current_job"],
+    "Histories": ["Attempt", "Line", "Stream", "Part", "current_job"],
     "For operators": ["Activity", "Bulk", "BulkPreview", "BulkAction", "Release"],
     "Inside a handler": ["Job", "Progress", "Failure", "Outcome", "Retry", "PermanentError", "HandlerOptions"],
     "Workers": ["Worker"],
@@ -40,7 +40,7 @@ SECTIONS = {
     "Errors and the rest": [],
 }
 #: Classes that users do not construct.
-NOT_CONSTRUCTED = {"Bulk", "Queue", "Task", "Reservation", "Job", "Page", "EventStream", "TaskCall"}
+NOT_CONSTRUCTED = {"Bulk", "Queue", "Task", "Reservation", "Job", "Page", "EventStream", "Stream", "TaskCall"}
 #: Methods of an app and a queue that are for workers, not for users.
 FOR_WORKERS = {
     "blocking_storage",

@@ -951,6 +951,7 @@ class Model(Limits, ModelSchedules, ModelStats, ModelFlows):
         if given.progress is not None:
             job.run.progress = given.progress
         job.histories.add_lines(self.now, job.attempts, given)
+        job.histories.add_parts(self.now, job.attempts, given)
         stored: list[Checkpoint | None] = [self._checkpoint(job, each) for each in given.checkpoints]
         return Reported(True, tuple(stored))
 

@@ -8,6 +8,8 @@ from penstock.model.history import (
     MAX_ATTEMPTS,
     MAX_LINES,
     MAX_LOG,
+    MAX_PARTS,
+    MAX_STREAM,
     AttemptOutcome,
     HistoryEntry,
     HistoryName,
@@ -21,12 +23,15 @@ from penstock.storage.base import Cancel, Complete, Fail, Release, Resolution, R
 
 @dataclass
 class Histories:
-    """The failed attempts of a job and the lines of its log, with the numbers of entries there ever were."""
+    """The failed attempts of a job, its log and its stream, with the numbers of entries there ever were."""
 
     attempts: list[HistoryEntry] = field(default_factory=list[HistoryEntry])
     log: list[HistoryEntry] = field(default_factory=list[HistoryEntry])
     #: The run whose lines came last, and the number of its last line.
     mark: tuple[str, int] = ("", 0)
+    stream: list[HistoryEntry] = field(default_factory=list[HistoryEntry])
+    #: The run whose parts came last, the number of its last part, and the number of the last part before the run.
+    part_mark: tuple[str, int, int] = ("", 0, 0)
 
     def add_attempt(
         self, now: int, attempt: int, outcome: AttemptOutcome, begun: int, worker: str, error: bytes = b""
@@ -46,8 +51,23 @@ class Histories:
         while len(self.log) > MAX_LINES or sum(len(entry.data) for entry in self.log) > MAX_LOG:
             del self.log[0]
 
+    def add_parts(self, now: int, attempt: int, report: Report) -> None:
+        for number, data in enumerate(report.parts, report.first_part):
+            token, last, base = self.part_mark
+            if token != report.token:
+                last, base = 0, last + base
+            if number <= last:
+                continue
+            self.stream.append(HistoryEntry(base + number, now, attempt, data))
+            self.part_mark = (report.token, number, base)
+        while self.stream and (
+            self.stream[0].n <= self.stream[-1].n - MAX_PARTS
+            or sum(len(entry.data) for entry in self.stream) > MAX_STREAM
+        ):
+            del self.stream[0]
+
     def page(self, history: HistoryName, after: int, limit: int) -> HistoryPage:
-        entries = self.attempts if history == "attempts" else self.log
+        entries = {"attempts": self.attempts, "log": self.log, "stream": self.stream}[history]
         rest = [entry for entry in entries if entry.n > after]
         return HistoryPage(rest[:limit], len(rest) > limit)
 

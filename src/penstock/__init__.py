@@ -16,6 +16,7 @@ from penstock.client.schedule_info import ScheduleInfo
 from penstock.client.schedules import Schedules
 from penstock.client.sending import Sending
 from penstock.client.started import Started
+from penstock.client.streams import Stream
 from penstock.client.tasks import Task
 from penstock.errors import (
     AccessDenied,
@@ -55,7 +56,7 @@ from penstock.model.encryption import Encrypted, Signed
 from penstock.model.events import Event
 from penstock.model.every import Every
 from penstock.model.failure import Failure
-from penstock.model.history import Attempt, Line
+from penstock.model.history import Attempt, Line, Part
 from penstock.model.hooks import Running
 from penstock.model.job import State, Update
 from penstock.model.limit import EVERY, Limit, Rate
@@ -121,6 +122,7 @@ __all__ = [
     "NotSupported",
     "Outcome",
     "Page",
+    "Part",
     "Penstock",
     "PenstockError",
     "PermanentError",
@@ -152,6 +154,7 @@ __all__ = [
     "StorageError",
     "StorageUnavailable",
     "StorageUnusable",
+    "Stream",
     "Task",
     "Tick",
     "Totals",

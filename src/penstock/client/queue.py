@@ -32,6 +32,7 @@ from penstock.client.reservations import ReservationManager
 from penstock.client.results import ResultWaiter
 from penstock.client.schedules import Schedules
 from penstock.client.sending import Sending, as_entry
+from penstock.client.streams import Stream, StreamCalls
 from penstock.errors import (
     CallTimeout,
     DuplicateJob,
@@ -80,7 +81,7 @@ _DISCARDS: dict[DiscardAnswer, DiscardStatus] = {
 
 
 @refused_in_plain_handlers(lambda queue: queue._host.driven)
-class Queue(QueueReader, FlowCalls):
+class Queue(QueueReader, FlowCalls, StreamCalls):
     """A named queue of jobs, for producers. Get one from `app.queue(name)`."""
 
     @property
@@ -152,16 +153,27 @@ class Queue(QueueReader, FlowCalls):
             if run_timeout is not None:
                 span_ms(run_timeout, "run_timeout", zero=False)
             given["timeout"] = run_timeout
-        if self._host.hooks.enqueue:
-            answer = await self._send(Sending(self.name, [entry_from(payload, given)], waits=True))
-        else:
-            job = replace(self.build_job(payload, **given), waiter=new_token())
-            answer = await self._put(job, given.get("on_conflict"))
+        answer = await self.enqueue_awaited(payload, given)
         if answer.status is PutStatus.COMPLETED:
             return answer.result
         if answer.status is PutStatus.DUPLICATE and answer.state is State.COMPLETED:
             raise self._duplicate(answer.id, answer.state, answer.until)
         return await self._wait_result(answer.id, seconds, read_first=False)
+
+    async def enqueue_awaited(self, payload: Any, options: JobOptions) -> Enqueued:
+        """Add a job whose end a caller waits for: if it is not to be kept, it stays for a minute after its end."""
+        if self._host.hooks.enqueue:
+            return await self._send(Sending(self.name, [entry_from(payload, options)], waits=True))
+        job = replace(self.build_job(payload, **options), waiter=new_token())
+        return await self._put(job, options.get("on_conflict"))
+
+    def stream(self, payload: Any, **options: Unpack[JobOptions]) -> Stream:
+        """Return the stream of a new job, which the first step of `async for part in queue.stream(...)` enqueues.
+
+        A job that has the id already is joined. The iteration ends when the job has completed; if it fails or is
+        cancelled it raises `JobFailed` or `JobCancelled` after the last part.
+        """
+        return Stream(self._host, self, None, 0, lambda: self.enqueue_awaited(payload, options))
 
     async def wait(self, id: str, timeout: Span | None = None) -> Any:
         """Wait for a job that was enqueued earlier and return its result; raises as `call` does."""

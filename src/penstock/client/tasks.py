@@ -14,6 +14,7 @@ from penstock.client.answers import Enqueued
 from penstock.client.entry import Entry, TaskOptions, options_of
 from penstock.client.keys import task_keys
 from penstock.client.queue import Queue
+from penstock.client.streams import Stream
 from penstock.client.task_parameters import Parameters, check_function
 from penstock.host import AppHost
 from penstock.model.clock import Span
@@ -145,6 +146,12 @@ class TaskCall(Generic[P, R]):
         timeout = options.pop("timeout", 30)
         value = await self.queue.call(self.payload(*args, **kwargs), timeout=timeout, **options)
         return self.definition.convert_result(value)
+
+    def stream(self, *args: P.args, **kwargs: P.kwargs) -> Stream:
+        """Return the stream of a new job that calls the function; the first step of the iteration enqueues it."""
+        payload, options = self.payload(*args, **kwargs), cast("Any", self._job_options())
+        put = lambda: self.queue.enqueue_awaited(payload, options)  # noqa: E731
+        return Stream(self.definition.host, self.queue, None, 0, put, self.definition.convert_result)
 
     async def _entries(self, calls: AsyncIterable[Any]) -> AsyncIterator[Entry]:
         async for call in calls:

@@ -160,6 +160,8 @@ class JobServices(Protocol):
 
     def log(self, claim: Claim, text: str, level: LogLevel) -> None: ...
 
+    def emit(self, claim: Claim, value: Any) -> Awaitable[bool]: ...
+
     def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob: ...
 
     def stopping(self) -> bool:
@@ -217,6 +219,14 @@ class Job(JobInfo, DurableCalls):
         if level not in LOG_LEVELS:
             raise ValueError(f"level must be one of {', '.join(LOG_LEVELS)}, not {level!r}")
         self._services.log(self._claim, text, level)
+
+    def emit(self, value: Any) -> Awaitable[bool]:
+        """Add a part to the stream of the job, which `Queue.stream` and `Queue.follow` read. It returns at once.
+
+        Parts are gathered for 20 ms and sent whether awaited or not; awaited, it gives False if the claim was lost. The
+        stream keeps the last 1,000 parts or 1 MiB. A part of more than 64 KiB raises `InvalidPayload`.
+        """
+        return self._services.emit(self._claim, value)
 
     def then(self, queue: str, payload: Any, **options: Any) -> str:
         """Add a follow-up job that is enqueued if, and only if, this run completes; returns its id."""

@@ -1,9 +1,9 @@
-"""The histories of a job, bounded lists that are kept with it: its failed attempts, and the lines that its runs log."""
+"""The histories of a job, bounded lists kept with it: failed attempts, log lines, and the parts that its runs emit."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -19,6 +19,9 @@ __all__ = [
     "MAX_LINES",
     "MAX_LOG",
     "MAX_MESSAGE",
+    "MAX_PART",
+    "MAX_PARTS",
+    "MAX_STREAM",
     "MAX_TRACEBACK",
     "Attempt",
     "AttemptOutcome",
@@ -28,17 +31,20 @@ __all__ = [
     "Line",
     "LogLevel",
     "NewLine",
+    "Part",
     "Report",
     "Reported",
     "attempt_data",
     "brief_error",
     "line_data",
+    "part_data",
     "read_attempt",
     "read_line",
+    "read_part",
 ]
 
 #: The histories of a job.
-HistoryName = Literal["attempts", "log"]
+HistoryName = Literal["attempts", "log", "stream"]
 
 #: The entries of `attempts` at most: the first, and the last of the others. Of an error they keep a traceback of this
 #: many bytes, without its middle, and a message of this many.
@@ -46,6 +52,10 @@ MAX_ATTEMPTS, MAX_TRACEBACK, MAX_MESSAGE = 20, 4_096, 1_024
 
 #: The lines and bytes of `log` at most, after which the oldest go, and the bytes of one line, after which it is cut.
 MAX_LINES, MAX_LOG, MAX_LINE = 1_000, 262_144, 8_192
+
+#: The parts and bytes of `stream` at most, after which the oldest go, and the bytes of one part. Parts are counted by
+#: their numbers.
+MAX_PARTS, MAX_STREAM, MAX_PART = 1_000, 1_048_576, 65_536
 
 #: How an attempt ended that did not complete: it will be repeated, its job failed or was cancelled, or its worker died.
 AttemptOutcome = Literal["retrying", "failed", "cancelled", "stalled"]
@@ -64,10 +74,11 @@ class NewLine(msgspec.Struct, frozen=True, gc=False):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Progress, log lines and checkpoints of the run with this token; `progress` is None if that has not changed.
+    """Progress, log lines, parts and checkpoints of the run with this token; `progress` is None if it has not changed.
 
-    `first` is the number of the first of the lines within the run, from 1 on. Lines that the storage has already are
-    left out, so a report may be sent again.
+    `first` is the number of the first of the lines within the run, from 1 on, and `first_part` that of the first of the
+    parts. Lines and parts that the storage has already are left out, so a report may be sent again. A part is its
+    bytes, see `part_data`.
     """
 
     queue: str
@@ -77,6 +88,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     lines: tuple[NewLine, ...] = ()
     first: int = 1
     checkpoints: tuple[NewCheckpoint, ...] = ()
+    parts: tuple[bytes, ...] = ()
+    first_part: int = 1
 
 
 class Reported(msgspec.Struct, frozen=True, gc=False):
@@ -94,7 +107,10 @@ class HistoryEntry(msgspec.Struct, frozen=True, gc=False):
     """An entry of a history: its number in it from 1 on, its time (ms), the attempt it belongs to, and its bytes.
 
     The bytes of `attempts` are msgpack: outcome, begin of the run (ms, 0: unknown), worker, error (bytes). Those of
-    `log` are msgpack too: level, text. `read_attempt` and `read_line` read them.
+    `log` are msgpack too: level, text. Those of `stream`: number of the part within its run, encoded value.
+    `read_attempt`, `read_line` and `read_part` read them.
+
+    The numbers of `stream` go on by one for each part of a run, stored or not: a gap is where parts were dropped.
     """
 
     n: int
@@ -137,6 +153,19 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+class Part(msgspec.Struct, frozen=True):
+    """A part of the stream of a job: its value, its number in the stream for `after`, and the attempt that emitted it.
+
+    `first` is True for the first part of a run that its reader gets: a run was repeated and begins anew. A gap in the
+    numbers is where parts went because there were too many.
+    """
+
+    value: Any
+    n: int
+    attempt: int
+    first: bool
+
+
 class _Ended(msgspec.Struct, frozen=True, array_like=True):
     """The bytes of an entry of `attempts`."""
 
@@ -162,6 +191,11 @@ def line_data(line: NewLine) -> bytes:
     """Return the bytes of an entry of `log`; a long text is cut, and text that UTF-8 cannot encode is escaped."""
     text = line.text if len(line.text) <= MAX_LINE else line.text[: MAX_LINE + 1]
     return _encode(_Logged(line.level, _cut(escaped(text), MAX_LINE)))
+
+
+def part_data(number: int, value: bytes) -> bytes:
+    """Return the bytes of an entry of `stream`: the part with this number within its run, from 1 on."""
+    return _encode((number, value))
 
 
 def brief_error(error: JobError) -> bytes:
@@ -214,6 +248,16 @@ def read_line(entry: HistoryEntry) -> Line | None:
     return Line(n=entry.n, at=as_datetime(entry.at), attempt=entry.attempt, level=logged.level, text=logged.text)
 
 
+def read_part(entry: HistoryEntry) -> tuple[int, bytes] | None:
+    """Return the number in the stream at which the run of a part begins, and its encoded value; None if damaged."""
+    try:
+        number, value = _decode_part(entry.data)
+    except UNREADABLE:
+        return None
+    return entry.n - number + 1, value
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode_ended = msgspec.msgpack.Decoder(_Ended).decode
+_decode_part = msgspec.msgpack.Decoder(tuple[int, bytes]).decode
 _decode_logged = msgspec.msgpack.Decoder(_Logged).decode

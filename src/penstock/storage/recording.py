@@ -1,4 +1,4 @@
-"""The optional part of a storage that keeps histories with its jobs: the attempts of a job, and its log."""
+"""The optional part of a storage that keeps histories with its jobs: the attempts of a job, its log, its stream."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Recording(Protocol):
     """
 
     async def report(self, reports: Sequence[Report]) -> list[Reported]:
-        """Store progress and log lines of runs, fenced by their tokens; see `Storage.report`."""
+        """Store progress, log lines and parts of runs, fenced by their tokens; see `Storage.report`."""
         ...
 
     async def read(

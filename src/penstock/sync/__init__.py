@@ -8,6 +8,7 @@ from penstock.sync.flow import Flow, Started
 from penstock.sync.queue import Queue
 from penstock.sync.reservation import Reservation
 from penstock.sync.schedules import Schedules
+from penstock.sync.streams import Stream
 from penstock.sync.task import Task, TaskCall
 from penstock.sync.worker import Worker
 
@@ -22,6 +23,7 @@ __all__ = [
     "Reservation",
     "Schedules",
     "Started",
+    "Stream",
     "Task",
     "TaskCall",
     "Worker",

@@ -22,6 +22,7 @@ from penstock.storage.base import CancelMode
 from penstock.sync.backends import SyncBackends
 from penstock.sync.reservation import Reservation
 from penstock.sync.schedules import Schedules
+from penstock.sync.streams import Stream
 
 __all__ = ["Queue"]
 
@@ -80,6 +81,21 @@ class Queue:
         """
         calling = self._loop_queue().call(payload, timeout=timeout, run_timeout=run_timeout, **options)
         return self._backends.run_blocking("call()", calling)
+
+    def stream(self, payload: Any, **options: Unpack[JobOptions]) -> Stream:
+        """Return the stream of a new job, which the first step of `for part in queue.stream(...)` enqueues.
+
+        A job that has the id already is joined. The iteration ends when the job has completed; if it fails or is
+        cancelled it raises `JobFailed` or `JobCancelled` after the last part.
+        """
+        return Stream(self._backends, self._loop_queue().stream(payload, **options))
+
+    def follow(self, id: str, after: int | None = None) -> Stream:
+        """Return the stream of a job that was enqueued earlier; with `after` the parts after that number.
+
+        It has the parts that are kept, the last 1,000 or 1 MiB, and then those that come.
+        """
+        return Stream(self._backends, self._loop_queue().follow(id, after))
 
     def wait(self, id: str, timeout: Span | None = None) -> Any:
         """Wait for a job that was enqueued earlier and return its result; raises as `call` does."""

@@ -18,6 +18,7 @@ from penstock.model.clock import Span
 from penstock.model.hints import no_task_attribute
 from penstock.sync.backends import BackendApp, SyncBackends
 from penstock.sync.queue import Queue
+from penstock.sync.streams import Stream
 
 __all__ = ["Task", "TaskCall", "TaskDecorator"]
 
@@ -104,6 +105,10 @@ class TaskCall(Generic[P, R]):
         return self._backends.run_blocking(
             "call()", _bound_to(self._backends.loop_app, self._task).call(*args, **kwargs)
         )
+
+    def stream(self, *args: P.args, **kwargs: P.kwargs) -> Stream:
+        """Return the stream of a new job that calls the function; the first step of the iteration enqueues it."""
+        return Stream(self._backends, _bound_to(self._backends.loop_app, self._task).stream(*args, **kwargs))
 
 
 class Task(TaskCall[P, R], Generic[P, R, V]):

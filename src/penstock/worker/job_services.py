@@ -1,4 +1,4 @@
-"""The services of a worker for its handlers, on the event loop or in a thread: progress, log lines, follow-ups."""
+"""The services of a worker for its handlers, on the event loop or in a thread: progress, lines, parts, follow-ups."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, 
 from concurrent.futures import Future
 from typing import Any, TypeVar, cast
 
-from penstock.errors import LeaseLost, StorageUnavailable
+from penstock.errors import InvalidPayload, LeaseLost, StorageUnavailable
 from penstock.host import AppHost
 from penstock.model.context import Progress
 from penstock.model.durable_children import refusal
 from penstock.model.flow import Checkpoint, DependencyEntry, DependencyPage, NewCheckpoint
-from penstock.model.history import LogLevel
+from penstock.model.history import MAX_PART, LogLevel
 from penstock.model.job import Claim, NewJob
 from penstock.model.printing import escape_controls
-from penstock.model.serde import Codec
+from penstock.model.serde import Codec, encode
 from penstock.storage.base import Report
 from penstock.storage.flowing import need_flowing
 from penstock.worker.log_sender import LogSender
@@ -57,6 +57,13 @@ class WorkerJobServices:
     def log(self, claim: Claim, text: str, level: LogLevel) -> None:
         """Add a line to the log of a job; it is sent soon."""
         self.log_sender.add(claim, text, level)
+
+    def emit(self, claim: Claim, value: Any) -> Awaitable[bool]:
+        """Add a part to the stream of a job; it is sent soon."""
+        data = encode(self._host.codec(claim.queue).result_for(claim.id), value, "part")
+        if len(data) > MAX_PART:
+            raise InvalidPayload(f"part is {len(data)} bytes, more than {MAX_PART}")
+        return self.log_sender.emit(claim, data)
 
     def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob:
         """Build a follow-up job, checked and encoded."""

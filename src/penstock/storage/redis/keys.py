@@ -66,6 +66,7 @@ QUEUE_KEYS: dict[str, str] = {
     "suspended": "sorted set, by bytes: wake time + sequence + id",
     "successors": "sorted set id -> when the run began that it waited for, "
     "of blocked jobs behind a job that does not run",
+    "stream": "hash h + id -> head, c + number + id -> chunk of the parts that its runs have emitted",
     "waits": "hash id -> the clients that wait for its end, each with secret (32 bytes) and channel; "
     "after an id NUL and 'r': readers of its histories",
     "wake": "list of at most one element, which wakes one idle worker",

@@ -28,8 +28,8 @@ __all__ = ["RedisRecording"]
 #: After an id in `waits`: readers of its histories; `_base.lua` has the same.
 READER = "\0r"
 
-#: How often (seconds) a reader of a history looks by itself: lines may have come just before it asked for notices.
-LOOK_EVERY = 1.0
+#: After how many seconds a reader of a history looks by itself: entries may have come just before it asked for notices.
+LOOK_FIRST, LOOK_EVERY = 0.03, 1.0
 
 
 class RedisRecording:
@@ -39,7 +39,7 @@ class RedisRecording:
     _notifier: Notifier
 
     async def report(self, reports: Sequence[Report]) -> list[Reported]:
-        """Store progress and log lines of runs, fenced by their tokens."""
+        """Store progress, log lines and parts of runs, fenced by their tokens."""
         answers = [Reported(False)] * len(reports)
         for queue, indexes in by_queue(reports):
             at = 0
@@ -61,13 +61,13 @@ class RedisRecording:
         if answer is None:
             return None
         more, *flat = answer
-        width, read = (4, _line) if history == "log" else (7, _attempt)
+        width, read = (7, _attempt) if history == "attempts" else (4, _entry)
         return HistoryPage([read(flat[at : at + width]) for at in range(0, len(flat), width)], bool(more))
 
     async def wait_history(self, queue: str, id: str, history: HistoryName, after: int, timeout: float) -> bool:
         """Sleep until a history may have entries after this number or the job may have ended."""
         loop, ends = asyncio.get_running_loop(), self._notifier.ends
-        deadline = loop.time() + timeout
+        deadline, look = loop.time() + timeout, LOOK_FIRST
         while True:
             page = await self.read(queue, id, history, after, 1)
             if page is None or page.entries:
@@ -80,7 +80,7 @@ class RedisRecording:
             async def wait(name: str, seconds: float, hints: list[bool] = hints) -> None:
                 hints.append(bool(await ends.wait_done(queue, name, seconds)))
 
-            pause = min(left, LOOK_EVERY)
+            pause, look = min(left, look), LOOK_EVERY
             await first_of(wait(id, pause), wait(id + READER, pause))
             if any(hints):
                 return True
@@ -94,10 +94,11 @@ def _encode(reports: Sequence[Report]) -> tuple[list[Any], int]:
             break
         progress = 0 if each.progress is None else blobs.add(each.progress) + 1
         lines = [[max(line.age, 0), blobs.add(line_data(line))] for line in each.lines]
-        encoded.append([each.id, fence(each.token), progress, each.first, lines])
+        parts = [blobs.add(part) for part in each.parts]
+        encoded.append([each.id, fence(each.token), progress, each.first, lines, each.first_part, parts])
         if each.checkpoints:
             encoded[-1].append([encode_checkpoint(new, blobs) for new in each.checkpoints])
-        room -= len(each.progress or b"") + sum(len(line.text) for line in each.lines)
+        room -= len(each.progress or b"") + sum(len(line.text) for line in each.lines) + sum(map(len, each.parts))
         room -= sum(len(new.value) for new in each.checkpoints)
     return [pack(encoded), *blobs.all], len(encoded)
 
@@ -115,5 +116,5 @@ def _attempt(fields: Sequence[Any]) -> HistoryEntry:
     return HistoryEntry(n, at, attempt, attempt_data(text(outcome), begun, text(worker), error))  # type: ignore[arg-type]
 
 
-def _line(fields: Sequence[Any]) -> HistoryEntry:
+def _entry(fields: Sequence[Any]) -> HistoryEntry:
     return HistoryEntry(*fields)

@@ -1,4 +1,4 @@
-"""report and read: progress and log lines of runs, and the histories of jobs; with the entry for a failed attempt."""
+"""report and read: progress, lines and parts of runs, the histories of jobs, and the entry of a failed attempt."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from penstock.model.history import (
     MAX_ATTEMPTS,
     MAX_LINES,
     MAX_LOG,
+    MAX_PARTS,
+    MAX_STREAM,
     AttemptOutcome,
     HistoryEntry,
     HistoryName,
@@ -25,7 +27,7 @@ from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
 __all__ = ["add_attempt", "read", "report"]
 
-KINDS: dict[HistoryName, int] = {"attempts": 0, "log": 1}
+KINDS: dict[HistoryName, int] = {"attempts": 0, "log": 1, "stream": 2}
 
 _KEPT, _LOST = Reported(True), Reported(False)
 
@@ -39,7 +41,7 @@ def add_attempt(tx: Transaction, queue: QueueRow, job: JobRow, outcome: AttemptO
 
 
 def report(tx: Transaction, reports: Sequence[Report]) -> list[Reported]:
-    """Store progress and lines of runs whose tokens are right."""
+    """Store progress, lines and parts of runs whose tokens are right."""
     return [_report_all(tx, each) if each.checkpoints else _KEPT if _report(tx, each) else _LOST for each in reports]
 
 
@@ -58,17 +60,21 @@ def _report(tx: Transaction, given: Report) -> bool:
         return False
     if given.progress is not None and not tx.run("report_progress", given.progress, queue.k, given.id, given.token):
         return False
-    row = tx.one("report_run", queue.k, given.id, given.token) if given.lines or given.progress is None else (0,)
+    listed = given.lines or given.parts
+    row = tx.one("report_run", queue.k, given.id, given.token) if listed or given.progress is None else (0,)
     if row is None:
         return False
+    attempt = row[0] if type(row[0]) is int else 0
     if given.lines:
-        _add_lines(tx, queue, given, row[0] if type(row[0]) is int else 0)
+        _add_lines(tx, queue, given, attempt)
+    if given.parts:
+        _add_parts(tx, queue, given, attempt)
     return True
 
 
 def _add_lines(tx: Transaction, queue: QueueRow, given: Report, attempt: int) -> None:
     """Add lines to the log of a job, without those that it has; the oldest beyond the bounds go."""
-    n, size, known = _last_line(tx, queue, given)
+    n, size, known = _last_entry(tx, queue, given, KINDS["log"])
     lines = given.lines[max(0, known - given.first + 1) :]
     if not lines:
         return
@@ -77,16 +83,32 @@ def _add_lines(tx: Transaction, queue: QueueRow, given: Report, attempt: int) ->
         data = line_data(line)
         size += len(data)
         mark = f"{given.token} {number}" if i == len(lines) else None
-        tx.run("log_add", queue.k, given.id, n + i, tx.now - line.age, attempt, size, mark, data)
-    tx.run("log_trim", queue.k, given.id, n + len(lines) - MAX_LINES, size - MAX_LOG)
+        tx.run("history_add", queue.k, given.id, KINDS["log"], n + i, tx.now - line.age, attempt, size, mark, data)
+    tx.run("history_trim", queue.k, given.id, KINDS["log"], n + len(lines) - MAX_LINES, size - MAX_LOG)
     tx.notify_readers(queue.name, given.id)
 
 
-def _last_line(tx: Transaction, queue: QueueRow, given: Report) -> tuple[int, int, int]:
-    """Return number and size of the last line of a log, and the number in its run if that is this one, else 0."""
-    n, size, mark = tx.one("log_last", queue.k, given.id) or (0, 0, "")
+def _add_parts(tx: Transaction, queue: QueueRow, given: Report, attempt: int) -> None:
+    """Add parts to the stream of a job, without those that it has; the oldest beyond the bounds go."""
+    n, size, known = _last_entry(tx, queue, given, KINDS["stream"])
+    start = n - known  # the number of the last part of the runs before
+    last = given.first_part + len(given.parts) - 1
+    if last <= known:
+        return
+    for number, data in enumerate(given.parts, given.first_part):
+        if number > known:
+            size += len(data)
+            mark = f"{given.token} {number}" if number == last else None
+            tx.run("history_add", queue.k, given.id, KINDS["stream"], start + number, tx.now, attempt, size, mark, data)
+    tx.run("history_trim", queue.k, given.id, KINDS["stream"], start + last - MAX_PARTS, size - MAX_STREAM)
+    tx.notify_readers(queue.name, given.id)
+
+
+def _last_entry(tx: Transaction, queue: QueueRow, given: Report, kind: int) -> tuple[int, int, int]:
+    """Return number and size of the last entry of a log or stream, and its number in this run; 0 if of another."""
+    n, size, mark = tx.one("history_last", queue.k, given.id, kind) or (0, 0, "")
     if type(n) is not int or type(size) is not int:
-        return 0, 0, 0  # damaged: the log is written over
+        return 0, 0, 0  # damaged: it is written over
     token, _, number = str(mark or "").partition(" ")
     return n, size, int(number) if token == given.token and number.isdecimal() else 0
 
@@ -116,7 +138,7 @@ def _entry(history: HistoryName, row: Sequence[Any], first: Any) -> HistoryEntry
     n, at, attempt, outcome, started, worker, data = row
     if {type(n), type(at), type(attempt)} != {int} or n < 1:
         return None
-    if history == "log":
+    if history != "attempts":
         return HistoryEntry(n, at, attempt, data) if isinstance(data, bytes) else None
     data = first if data is None else data
     if not (isinstance(outcome, str) and isinstance(worker, str) and isinstance(data, bytes)):

@@ -16,17 +16,17 @@ DELETE FROM histories WHERE queue = ? AND id = ? AND kind = 0 AND n > 1 AND n <=
 -- The attempt of a run, if it goes on.
 SELECT attempts FROM jobs WHERE queue = ? AND id = ? AND twin = 0 AND place = 3 AND token = ?
 
--- name: log_last
--- The last line of a log.
-SELECT n, size, mark FROM histories WHERE queue = ? AND id = ? AND kind = 1 ORDER BY n DESC LIMIT 1
+-- name: history_last
+-- The last entry of a log or stream.
+SELECT n, size, mark FROM histories WHERE queue = ? AND id = ? AND kind = ? ORDER BY n DESC LIMIT 1
 
--- name: log_add
--- Add a line to a log.
-INSERT OR REPLACE INTO histories (queue, id, kind, n, at, attempt, size, mark, data) VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?)
+-- name: history_add
+-- Add an entry to a log or stream.
+INSERT OR REPLACE INTO histories (queue, id, kind, n, at, attempt, size, mark, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
--- name: log_trim
--- Delete the oldest lines of a log.
-DELETE FROM histories WHERE queue = ? AND id = ? AND kind = 1 AND (n <= ? OR size - length(data) < ?)
+-- name: history_trim
+-- Delete the oldest entries of a log or stream: up to a number, and up to a sum of bytes.
+DELETE FROM histories WHERE queue = ? AND id = ? AND kind = ? AND (n <= ? OR size - length(data) < ?)
 
 -- name: history_job
 -- Whether there is a job, and when its TTL is over.

@@ -98,20 +98,20 @@ CREATE TABLE jobs (
     payload BLOB                         -- opaque; last, since it is the longest
 );
 
--- Entries of the histories of jobs: of failed attempts, and of logs.
+-- Entries of the histories of jobs: of failed attempts, logs and streams.
 CREATE TABLE histories (
     queue INTEGER NOT NULL,              -- queues.k
     id TEXT NOT NULL,                    -- the job's id
-    kind INTEGER NOT NULL,               -- 0 attempts, 1 log
+    kind INTEGER NOT NULL,               -- 0 attempts, 1 log, 2 stream
     n INTEGER NOT NULL,                  -- its number, from 1 on
-    at INTEGER NOT NULL,                 -- when the attempt ended, or the line was logged
+    at INTEGER NOT NULL,                 -- when the attempt ended, or the line or part came
     attempt INTEGER NOT NULL,            -- the number of the attempt
-    size INTEGER NOT NULL,               -- of a log: the bytes of this line and all before it
-    mark TEXT,                           -- of the last line of a report: token, and number of the line within its run
+    size INTEGER NOT NULL,               -- of a log or stream: the bytes of this entry and all before it
+    mark TEXT,                           -- of the last entry of a report: token, and number of the entry within its run
     outcome TEXT,                        -- of an attempt: how it ended,
     started INTEGER,                     -- when it began, or NULL,
     worker TEXT,                         -- who ran it,
-    data BLOB,                           -- and its error, NULL for that of the first entry; of a log the line
+    data BLOB,                           -- and its error, NULL for that of the first entry; of a log the line, of a stream the part
     PRIMARY KEY (queue, id, kind, n)
 ) WITHOUT ROWID;
 CREATE TRIGGER jobs_histories AFTER DELETE ON jobs WHEN old.twin = 0 BEGIN

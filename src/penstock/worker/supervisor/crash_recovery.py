@@ -57,6 +57,10 @@ class ClosedServices:
         """Refuse to log."""
         raise AssertionError("the run is over")
 
+    def emit(self, claim: Claim, value: Any) -> Awaitable[bool]:
+        """Refuse to emit."""
+        raise AssertionError("the run is over")
+
     def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob:
         """Refuse to build a follow-up job."""
         raise AssertionError("the run is over")

@@ -1,6 +1,6 @@
 -- cancel: waiting or blocked -> cancelled; a running job is treated as the mode demands
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows batches completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates attempts log meta waits wake generations notices suspended successors
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows batches completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates attempts log stream meta waits wake generations notices suspended successors
 -- args: request, window (see _once.lua), mode, ttl (-1: for ever), start of the channels of workers, ids...
 -- gives: a number for each id, or for the first ones (send the rest again): its status, + 8 when a run goes on, + 16 when it was so already
 -- include: shared transitions expiry cancelling once

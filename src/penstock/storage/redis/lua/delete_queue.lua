@@ -1,6 +1,6 @@
 -- delete_queue: every record of a queue -> gone, its limits and schedules only if asked for; running claims are lost
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows leases batches completed failed cancelled gone limits gates closed recheck idle_gates ruled settings schedules ticks attempts log meta waits wake error_index error_order errors stats history generations notices suspended successors
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows leases batches completed failed cancelled gone limits gates closed recheck idle_gates ruled settings schedules ticks attempts log stream meta waits wake error_index error_order errors stats history generations notices suspended successors
 -- args: request, window (see _once.lua), 1 to delete its limits and schedules too
 -- gives: the number of jobs deleted
 -- include: shared transitions limits once
@@ -17,7 +17,7 @@ return once(function()
   call('UNLINK', q.jobs, q.runs, q.ends, q.blocked, q.ready, q.scheduled, q.retrying, q.lanes, q.turns, q.holds,
     q.parked, q.backoffs, q.expiring, q.windows, q.leases, q.batches, q.completed, q.failed, q.cancelled, q.gone,
     q.meta, q.waits, q.wake, q.gates, q.closed, q.recheck, q.idle_gates, q.ruled, q.error_index, q.error_order, q.errors,
-    q.stats, q.history, q.attempts, q.log, q.suspended, q.successors)
+    q.stats, q.history, q.attempts, q.log, q.stream, q.suspended, q.successors)
   if ARGV[6] == '1' then call('UNLINK', q.limits, q.settings, q.schedules, q.ticks) end
   if limited_by(q) > 0 then limits().forget(q) end
   if call('EXISTS', q.settings, q.schedules) == 0 then call('SREM', KEYS[2], q.name) end

@@ -1,6 +1,6 @@
 -- discard: waiting, blocked or finished -> gone; a running job is refused
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates attempts log meta waits wake generations notices suspended successors
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates attempts log stream meta waits wake generations notices suspended successors
 -- args: request, window (see _once.lua), state or '' for any, latest time of its end (or acceptance) or -1 for any, ids...
 -- gives: a list, which may end early (send the rest again), of 'cancelled' (it was unfinished), 'discarded' (it was
 --         finished), 'running', 'kept' (its state or age is another) or 'not_found'

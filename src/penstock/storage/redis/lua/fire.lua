@@ -1,6 +1,6 @@
 -- fire: ticks -> jobs, and the cursor moves, if the version of the schedule is unchanged
 -- flags:
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows batches completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates attempts log meta waits wake schedules ticks generations notices suspended successors
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows batches completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates attempts log stream meta waits wake schedules ticks generations notices suspended successors
 -- args: request, window (see _once.lua), start of the channels of workers, firings (msgpack: a list of name and firing, see
 --       read_firing), blobs...
 -- gives: for each firing {version, 1 when it was stale, fired, skipped, dropped, known, places of the ticks that were put}

@@ -1,6 +1,6 @@
 -- purge: finished with its TTL over -> gone; a queue that holds nothing more leaves no key behind
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows leases batches completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates ruled settings schedules ticks attempts log meta waits wake history generations notices suspended successors
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows leases batches completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates ruled settings schedules ticks attempts log stream meta waits wake history generations notices suspended successors
 -- args: limit
 -- gives: the number of records, remembered settlements and schedules included
 -- include: shared expiry schedules repair limits errors stats
@@ -89,7 +89,7 @@ if call('EXISTS', q.jobs, q.blocked, q.gone, q.windows, q.settings, q.gates, q.s
     call('HSET', q.history, 'b', cmsgpack.pack(totals))
   end
   call('DEL', q.meta, q.turns, q.holds, q.parked, q.backoffs, q.expiring, q.wake, q.waits, q.leases, q.batches, q.closed,
-    q.recheck, q.idle_gates, q.ruled, q.limits, q.ticks, q.error_index, q.attempts, q.log, q.suspended, q.successors, q.generations, q.notices)
+    q.recheck, q.idle_gates, q.ruled, q.limits, q.ticks, q.error_index, q.attempts, q.log, q.stream, q.suspended, q.successors, q.generations, q.notices)
   call('SREM', KEYS[2], q.name)
 end
 return count

@@ -1,6 +1,6 @@
 -- put: nothing -> queued / scheduled / blocked, or updated, or the existing state
 -- flags:
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows completed failed cancelled error_index limits gates closed recheck idle_gates attempts log meta waits wake error_order errors gone generations notices suspended successors
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows completed failed cancelled error_index limits gates closed recheck idle_gates attempts log stream meta waits wake error_order errors gone generations notices suspended successors
 -- args: caller, number, retry window (ms): of a call whose ids were all just made up; else '' 0 0
 --       'fresh' or 'named', waiter or '', then id, payload, ...: plain jobs; ids just made up, or all different
 --       'any', entries (msgpack: a list of jobs, see read_entry), blobs...

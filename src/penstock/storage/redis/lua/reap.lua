@@ -1,6 +1,6 @@
 -- reap: running with its lease expired -> queued at its old position with stalls + 1, or cancelled if that was requested
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows leases batches completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates attempts log meta waits wake generations notices suspended successors
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows leases batches completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates attempts log stream meta waits wake generations notices suspended successors
 -- args: limit
 -- gives: {1 when there may be more, id, state, worker, attempt, ...}
 -- include: shared transitions claims

@@ -1,9 +1,8 @@
--- report: attach progress and log lines to runs
+-- report: attach progress, log lines and parts to runs
 -- flags: allow-oom
--- keys: jobs runs blocked log meta waits generations
+-- keys: jobs runs blocked log stream meta waits generations
 -- args: reports (msgpack: a list of {id, token, number of the progress + 1 (0: none), first, lines {{age, number}, ...},
---       checkpoints {{name, kind, number, signals}, ...} or absent}),
---       then the bytes
+--       first part, parts {number, ...}, checkpoints {{name, kind, number, signals}, ...} or absent}), then the bytes
 -- gives: a list, which may end early (send the rest again), of 1, or 0 when the claim is lost; or of a list of the stored
 --        checkpoints {number, kind, value}, 0 for a signal that has not come
 -- include: shared
@@ -34,12 +33,16 @@ local function report_one(r)
     held = build_run(run)
     call('HSET', q.runs, id, spend(held))
   end
-  if #r[5] > 0 then
+  if #r[5] > 0 or #r[7] > 0 then
     local j = parse(spend(call('HGET', q.jobs, id)))
+    local attempt = j and j.attempts + 1 or 0
     for _, line in ipairs(r[5]) do line[2] = bytes(line[2]) end
-    if histories().add_lines(q, id, token, j and j.attempts + 1 or 0, r[4], r[5]) then notify_waiters(q, id .. READER) end
+    for i, part in ipairs(r[7]) do r[7][i] = bytes(part) end
+    local added = #r[5] > 0 and histories().add_lines(q, id, token, attempt, r[4], r[5])
+    if #r[7] > 0 and histories().add_parts(q, id, token, attempt, r[6], r[7]) then added = true end
+    if added then notify_waiters(q, id .. READER) end
   end
-  if r[6] then return add_checkpoints(id, run_of(q, id, held), r[6]) end
+  if r[8] then return add_checkpoints(id, run_of(q, id, held), r[8]) end
   return 1
 end
 

@@ -1,6 +1,6 @@
 -- restore: nothing -> the state that the job had in another storage, its counts and times included
 -- flags:
--- keys: jobs runs ends ready scheduled retrying lanes turns holds parked backoffs expiring windows completed failed cancelled error_index error_order errors limits gates closed recheck idle_gates attempts log meta wake generations notices suspended
+-- keys: jobs runs ends ready scheduled retrying lanes turns holds parked backoffs expiring windows completed failed cancelled error_index error_order errors limits gates closed recheck idle_gates attempts log stream meta wake generations notices suspended
 -- args: request, window (see _once.lua), jobs (msgpack: a list of {id, state, priority, due, created, attempts, retries,
 --   stalls, timeouts, group or false, finished, expires (0: never), start-by time or false, cost, window or false}), then of each: bounds,
 --   headers, error, payload, worker, value

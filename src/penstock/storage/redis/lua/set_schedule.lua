@@ -1,6 +1,6 @@
 -- set_schedule: nothing or an older version -> a schedule, after the ticks that were due before the change
 -- flags:
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows batches completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates attempts log meta waits wake schedules ticks generations notices suspended successors
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows batches completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates attempts log stream meta waits wake schedules ticks generations notices suspended successors
 -- args: request, window (see _once.lua), start of the channels of workers, name, version (0: none), record (msgpack: cursor,
 --       next tick, id and nominal time of the last one, fired, skipped, missed, dropped, expiry; false stands for none),
 --       firing (msgpack, see read_firing) or '', spec, blobs...

@@ -1,6 +1,6 @@
 -- set_ttl: set the retention of a finished job, from now on
 -- flags: allow-oom
--- keys: jobs ends completed failed cancelled error_index attempts log meta generations notices
+-- keys: jobs ends completed failed cancelled error_index attempts log stream meta generations notices
 -- args: request, window (see _once.lua), id, ttl (-1: for ever)
 -- gives: 1, or 0 when it is not there or not finished
 -- include: shared errors once

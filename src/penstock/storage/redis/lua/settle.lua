@@ -1,6 +1,6 @@
 -- settle: running -> completed / retrying / failed / cancelled / queued, fenced by the token
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows leases batches completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates attempts log meta waits wake generations notices suspended successors
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows leases batches completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates attempts log stream meta waits wake generations notices suspended successors
 -- args: 'completed', {{token, ttl (-1: for ever), count}, ...} (msgpack), then id, result, ...: completions that
 --       are kept and put no jobs, all of different ids
 --       'any', settlements (msgpack: a list of {id, token, kind, ...}, see below), blobs...
