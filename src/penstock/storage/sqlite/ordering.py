@@ -173,12 +173,14 @@ def unpark(tx: Transaction, queue: QueueRow, wake: bool = True) -> bool:
 
 
 def must_promote(tx: Transaction, queue: QueueRow) -> bool:
-    """Return whether `promote` would look at closed groups or make jobs ready; nothing is changed."""
+    """Return whether `promote` would look at closed groups, resume jobs or make them ready; nothing is changed."""
     if queue.limited:
         gates = gates_of(tx, queue)
         stale = tx.now < gates.looked or tx.all("gates_stale", queue.k, gates.epoch, 1)
         if stale or tx.all("gates_due", queue.k, tx.now, 1):
             return True
+    if queue.flows and tx.one("wake_left", queue.k, tx.now) is not None:
+        return True
     return queue.has_later and tx.one("promote_left", queue.k, tx.now) is not None
 
 

@@ -1,6 +1,6 @@
 -- claim: due -> running
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows leases batches completed failed cancelled limits gates closed recheck idle_gates meta waits wake error_index error_order errors gone attempts log generations notices suspended successors
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows leases batches completed failed cancelled limits gates closed recheck idle_gates meta waits wake error_index error_order errors gone attempts log stream generations notices suspended successors
 -- args: token worker lease limit batch
 -- gives: {1 (again), 2 (the bound was reached) or 0, look_at or false, {id, ...}, {record, ...}, {batch number, ...} or false (each its own),
 --         {corrupt id, ...}, {id without a record, ...}, 1 if the queue is limited, next tick of the schedules or false, and the time if there is one,

@@ -1,6 +1,6 @@
 -- extend: more dependencies for a job that is being stored; or it has them all: suspended -> queued or ended
 -- flags:
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates meta attempts log generations notices suspended successors waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates meta attempts log stream generations notices suspended successors waits wake
 -- args: request, window (see _once.lua), id, generation, first number, 1 if these are the last, dependencies (msgpack: a list of {queue, id})
 -- gives: {number of dependencies, 1 when the generation is over}
 -- include: shared transitions once

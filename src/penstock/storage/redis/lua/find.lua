@@ -1,6 +1,6 @@
 -- find: ids of one state after a cursor, in the order that FIND_ORDER in base.py describes
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows leases batches completed failed cancelled limits gates closed recheck idle_gates meta waits wake error_index error_order errors gone attempts log generations notices suspended successors
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows leases batches completed failed cancelled limits gates closed recheck idle_gates meta waits wake error_index error_order errors gone attempts log stream generations notices suspended successors
 -- args: state cursor (empty: from the start) limit, 1 for the opposite order, bytes that the page may still have,
 --       group whose queued jobs are wanted or ''
 -- gives: {again, cursor to go on with or false (which may come before the limit is reached), {now, {position, id, record, run or false, worker or false, end or false, state}, ...}}

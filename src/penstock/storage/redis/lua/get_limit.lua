@@ -1,6 +1,6 @@
 -- get_limit: a limit, and the state of its gate
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows completed failed cancelled limits settings gates closed recheck idle_gates meta waits wake error_index error_order errors gone attempts log generations notices suspended successors
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows completed failed cancelled limits settings gates closed recheck idle_gates meta waits wake error_index error_order errors gone attempts log stream generations notices suspended successors
 -- args: 'queue', 'groups', 'group' or 'family', group or '', most
 -- gives: {1} to ask again, or {0, rule or false, version and settings or false, running, waiting (of a group at most `most`),
 --         when it opens or 0, pause or false, closed groups}; those of a family have no running and waiting, those of every

@@ -1,6 +1,6 @@
 -- groups: the groups in which jobs are queued or in backoff, by their turns or by name
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows completed failed cancelled limits gates closed recheck idle_gates meta waits wake error_index error_order errors gone attempts log generations notices suspended successors
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows completed failed cancelled limits gates closed recheck idle_gates meta waits wake error_index error_order errors gone attempts log stream generations notices suspended successors
 -- args: prefix of the names or '', 't' to go on with the rotation or 'n' with names, member of ready or group to go on
 --       after or '', limit, up to which number waiting jobs are counted
 -- gives: {1 when more jobs have fallen due than one call promotes, 't' or 'n' when there may be more, after which turn or name,

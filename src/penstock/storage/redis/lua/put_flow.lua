@@ -1,6 +1,6 @@
 -- put_flow: jobs with parts in flows, of any queues that one script may touch, in their order
 -- flags:
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates meta attempts log generations notices suspended successors waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates meta attempts log stream generations notices suspended successors waits wake
 -- args: request, window (see _once.lua), entries (msgpack: a list of {start of the keys of the queue, its name, job (see
 --       read_entry)}), how many jobs of this queue may wait then or -1, blobs...
 -- gives: {-1, {how many wait, how many these would add}}, or {1, {names of the queues that are new}, a list, which may end

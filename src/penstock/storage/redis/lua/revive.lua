@@ -1,6 +1,6 @@
 -- revive: failed or cancelled (or completed, if asked) -> queued at the end of the order, or suspended; all counts zero
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows completed failed cancelled error_index limits gates closed recheck idle_gates meta waits wake error_order errors gone attempts log generations notices suspended successors
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows completed failed cancelled error_index limits gates closed recheck idle_gates meta waits wake error_order errors gone attempts log stream generations notices suspended successors
 -- args: request, window (see _once.lua), 1 for completed jobs too, 1 to forget their journals, ids...
 -- gives: a list, which may end early (send the rest again), of 1 (revived) or 0
 -- include: shared transitions expiry reviving once

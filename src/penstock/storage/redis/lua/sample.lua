@@ -1,6 +1,6 @@
 -- sample: keep a sample of a queue, and give what has changed since the last one
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows completed failed cancelled limits gates closed recheck idle_gates meta waits wake stats history error_index error_order errors gone attempts log generations notices suspended successors
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows completed failed cancelled limits gates closed recheck idle_gates meta waits wake stats history error_index error_order errors gone attempts log stream generations notices suspended successors
 -- args: request, window (see _once.lua), the number of queues above which no other queue gets samples of its own
 -- gives: {1 when more jobs have fallen due than one call promotes, sample (see _ring.lua) whose totals and times are those
 --         since the last call, or false if there is no such queue}

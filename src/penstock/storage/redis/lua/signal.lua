@@ -1,6 +1,6 @@
 -- signal: a value for an unfinished job: suspended -> queued if it waits for it, else it is kept
 -- flags:
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates meta attempts log generations notices suspended successors waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates meta attempts log stream generations notices suspended successors waits wake
 -- args: request, window (see _once.lua), id, name, value
 -- gives: 'delivered', 'kept', 'full', 'finished' or 'not_found'
 -- include: shared expiry once

@@ -1,6 +1,6 @@
 -- stats: counts, totals and latencies of a queue at this moment, and its pause
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows leases completed failed cancelled limits gates closed recheck idle_gates meta waits wake stats history error_index error_order errors gone attempts log generations notices suspended successors
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows leases completed failed cancelled limits gates closed recheck idle_gates meta waits wake stats history error_index error_order errors gone attempts log stream generations notices suspended successors
 -- args:
 -- gives: {1 when more jobs have fallen due than one call promotes, sample (see _ring.lua), pause or false, expired leases, damaged records}
 -- include: shared expiry stats

@@ -1,6 +1,6 @@
 -- why: the position of a job, and of the job of its group that must end before it
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows leases batches completed failed cancelled limits gates closed recheck idle_gates meta waits wake error_index error_order errors gone attempts log generations notices suspended successors
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows leases batches completed failed cancelled limits gates closed recheck idle_gates meta waits wake error_index error_order errors gone attempts log stream generations notices suspended successors
 -- args: id, most, position of the run after which to look for that of its group
 -- gives: {1, position} to ask again, or {0, now, paused since or false, job or false, head of its group or false}; a
 --         job is {id, record, run or
