@@ -125,9 +125,10 @@ def read_claim_flow(row: Any) -> ClaimFlow:
 
 def read_flow_snapshot(row: Any) -> FlowSnapshot:
     """Read the part of a snapshot from `F.shown` in `_suspended.lua`."""
-    generation, parent, plan, final, count, ends, waits_for, wakes_at, signals, unread = row
+    generation, parent, plan, final, needs, count, ends, waits_for, wakes_at, signals, unread = row
     return FlowSnapshot(
-        generation=text(generation), parent=_parent(parent), plan=bool(plan), final=bool(final), open=count,
+        generation=text(generation), parent=_parent(parent), plan=bool(plan), final=bool(final), needs=needs,
+        open=count,
         ends={end: number for end, number in zip(End, ends, strict=False) if number},
         waits_for=tuple(JobRef(text(queue), text(id)) for queue, id in waits_for),
         wakes_at=None if wakes_at is None else int(wakes_at), signals=tuple(text(name) for name in signals),

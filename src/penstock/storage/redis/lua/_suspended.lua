@@ -232,6 +232,6 @@
       local ref, of = F.ref_at(q, g, number)
       waits[#waits + 1] = { F.name_of(ref), of }
     end
-    return { g.generation, parent_of(g), g.is_plan and 1 or 0, g.final and 1 or 0, g.open, g.ends or {}, waits,
+    return { g.generation, parent_of(g), g.is_plan and 1 or 0, g.final and 1 or 0, g.needs, g.open, g.ends or {}, waits,
       g.suspended and g.wake or false, g.suspended and g.wait and g.wait[2] or {}, F.unread(q, g) }
   end
